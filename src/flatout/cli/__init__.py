@@ -1,0 +1,1 @@
+"""Parse, call, print: the only package that prints."""

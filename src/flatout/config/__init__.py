@@ -1,0 +1,1 @@
+"""One typed config: schema, presets, load, overrides."""

@@ -1,0 +1,13 @@
+"""Section: what every part of the config shares: frozen, no unknown keys, docs under the fields."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Section(BaseModel):
+    """One immutable group of settings. The string under a field is its documentation."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True
+    )

@@ -1,0 +1,50 @@
+"""Where the samples come from and how they are divided: manifest, fields, transform, splits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, NonNegativeFloat
+
+from flatout.config.fields import AnyField
+from flatout.config.section import Section
+
+
+class SplitSection(Section):
+    """How samples are divided into train, val and test; always a function of the key alone."""
+
+    column: str | None = None
+    """Manifest column that names each row's split; wins over ratios."""
+    ratios: dict[str, NonNegativeFloat] = Field(
+        default_factory=lambda: {"train": 0.8, "val": 0.1, "test": 0.1}
+    )
+    """Share of each split; shares are divided by their sum."""
+    stratify: str | None = None
+    """Manifest column whose classes keep their shares in every split."""
+    group: str | None = None
+    """Manifest column (patient, speaker) whose rows never stand in two splits."""
+    seed: int = 0
+    """Another seed, another division."""
+
+
+class SourceSettings(Section):
+    """Settings that describe the raw data."""
+
+    manifest: str | dict[str, str] | None = None
+    """CSV, TSV, Parquet, JSON lines, or a folder; or one of these per split, as {train: ..., val: ...}."""
+    base_path: str | None = None
+    """Folder that relative paths start from; absent: the manifest's folder."""
+    key_column: str | None = None
+    """Column that names each sample; absent: an id column or the path, whichever is unique."""
+    fields: dict[str, AnyField] = Field(default_factory=dict)
+    """The parts of a sample by name; absent: guessed from the columns and said."""
+    transform: str | None = None
+    """`package.module:function` that turns a row (dict) into a dict of arrays, instead of decoders."""
+    transform_params: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the transform; part of its fingerprint."""
+    transform_version: str | None = None
+    """Replaces the fingerprint of the transform's code: change it when the result changes."""
+    splits: SplitSection = Field(default_factory=SplitSection)
+    """How samples are divided."""
+    allow_outside_base: bool = False
+    """Accept paths that leave `base_path`."""

@@ -1,0 +1,67 @@
+"""Every error flatout raises. A message says what, where, got / wanted, and the next step."""
+
+from __future__ import annotations
+
+
+class FlatoutError(Exception):
+    """Anything flatout raises on purpose; the command line prints it without a traceback."""
+
+
+class ConfigError(FlatoutError, ValueError):
+    """A setting is unknown, misspelt or impossible."""
+
+
+class MissingDependencyError(FlatoutError, ImportError):
+    """A file needs a library that is not installed; the message names the extra."""
+
+
+class SourceError(FlatoutError):
+    """The raw data as a whole cannot be used (manifest, folder, columns)."""
+
+
+class ManifestError(SourceError, ValueError):
+    """The manifest cannot be read, or its rows contradict each other."""
+
+
+class SampleError(SourceError):
+    """One sample cannot be used; `stage` says where it failed. It goes to quarantine, the run goes on."""
+
+    def __init__(self, stage: str, reason: str) -> None:
+        super().__init__(f"{stage}: {reason}")
+        self.stage = stage
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[SampleError], tuple[str, str]]:
+        return type(self), (self.stage, self.reason)
+
+
+class StoreError(FlatoutError):
+    """A store cannot be read or written."""
+
+
+class StoreMissingError(StoreError, FileNotFoundError):
+    """There is no store at this path."""
+
+
+class StoreVersionError(StoreError):
+    """The store has a format that this release does not read."""
+
+
+class StoreCorruptError(StoreError):
+    """A store's files contradict their recorded sizes or checksums."""
+
+
+class StoreLockedError(StoreError):
+    """Another prepare owns this store."""
+
+
+class StoreSpaceError(StoreError, OSError):
+    """The disk has too little room."""
+
+
+class PrepareError(StoreError):
+    """A prepare could not finish; what was finished stays and the next run continues."""
+
+
+class TooManyBadError(PrepareError):
+    """More samples failed than `max_bad_fraction` allows."""

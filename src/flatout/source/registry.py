@@ -1,0 +1,116 @@
+"""Which function decodes which file: built-in decoders by (kind, suffix), others by entry point.
+
+A decoder is `decode(file: SourceFile, limits: Limits) -> Decoded`. Another package adds one with
+
+    [project.entry-points."flatout.decoders"]
+    "volume.mha" = "their_package.mha:decode"
+
+and a whole new kind of field (`kind: custom`) under the group `flatout.kinds`.
+Nothing is imported before the first file that needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from flatout.errors import ConfigError, MissingDependencyError, SampleError
+from flatout.source.files import SourceFile
+from flatout.types import Decoded, Limits
+
+Decoder = Callable[[SourceFile, Limits], Decoded]
+
+_NIFTI = "flatout.source.nifti:decode"
+_PICTURE = "flatout.source.picture:decode"
+_DICOM = "flatout.source.dicom:decode_slice"
+_SOUND = "flatout.source.sound:decode"
+_NPY = "flatout.source.numeric:decode_npy"
+_NPZ = "flatout.source.numeric:decode_npz"
+_CSV = "flatout.source.numeric:decode_csv"
+
+BUILT_IN: dict[tuple[str, str], str] = {
+    ("volume", ".nii"): _NIFTI,
+    ("volume", ".nii.gz"): _NIFTI,
+    ("volume", "/"): "flatout.source.dicom:decode_series",
+    ("volume", ".npy"): _NPY,
+    **{("image", s): _PICTURE for s in (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp")},
+    ("image", ".dcm"): _DICOM,
+    ("image", ".npy"): _NPY,
+    **{("signal", s): _SOUND for s in (".wav", ".flac", ".ogg")},
+    ("signal", ".npy"): _NPY,
+    **{("signal", s): _CSV for s in (".csv", ".tsv", ".txt")},
+    ("sequence", ".npy"): _NPY,
+    **{("sequence", s): _CSV for s in (".csv", ".tsv", ".txt")},
+    ("array", ".npy"): _NPY,
+    ("array", ".npz"): _NPZ,
+}
+
+EXTRA_OF = {
+    "nibabel": "medical",
+    "pydicom": "medical",
+    "pylibjpeg": "medical",
+    "soundfile": "audio",
+    "soxr": "audio",
+}
+"""The extra that installs an optional library."""
+
+
+def suffixes_of(kind: str) -> set[str]:
+    """Every suffix that has a decoder for this kind; a mask is read as a volume or an image."""
+    kinds = ("volume", "image") if kind == "mask" else (kind,)
+    return {s for k, s in [*BUILT_IN, *_registered()] if k in kinds}
+
+
+def find_decoder(kind: str, suffix: str) -> Decoder:
+    """The decoder of `suffix` for `kind`; another package's decoder wins over the built-in one.
+
+    Raises:
+        SampleError: nothing decodes this suffix.
+        MissingDependencyError: something would, but its library is not installed.
+    """
+    target = _registered().get((kind, suffix)) or BUILT_IN.get((kind, suffix))
+    if target is None:
+        known = ", ".join(sorted(suffixes_of(kind)))
+        raise SampleError("find", f"no decoder of '{suffix}' files for kind '{kind}' (known: {known})")
+    return load_object(target)  # type: ignore[no-any-return]
+
+
+@cache
+def load_object(target: str) -> Any:
+    """The object that "package.module:name" names.
+
+    Raises:
+        ConfigError: the form is wrong, or the module has no such name.
+        MissingDependencyError: an optional library of ours is missing.
+    """
+    module_name, _, name = target.partition(":")
+    if not module_name or not name:
+        raise ConfigError(f"'{target}' does not name an object; write it as 'package.module:name'")
+    try:
+        found: Any = import_module(module_name)
+    except ImportError as error:
+        extra = EXTRA_OF.get((error.name or "").partition(".")[0])
+        if extra:
+            raise MissingDependencyError(
+                f"{error.name} is not installed; it comes with: pip install 'flatout[{extra}]'"
+            ) from error
+        raise ConfigError(f"'{target}' cannot be imported: {error}") from error
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError as error:
+            raise ConfigError(f"'{module_name}' has no '{part}' (wanted by '{target}')") from error
+    return found
+
+
+@cache
+def _registered() -> dict[tuple[str, str], str]:
+    """(kind, suffix) -> target of every decoder that installed packages add."""
+    found = {}
+    for entry in entry_points(group="flatout.decoders"):
+        kind, _, suffix = entry.name.partition(".")
+        found[(kind, f".{suffix}")] = entry.value
+    return found

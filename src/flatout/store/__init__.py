@@ -1,0 +1,1 @@
+"""The HDF5 store: format, shard writer, reader, prepare, verify."""

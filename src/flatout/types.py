@@ -1,0 +1,103 @@
+"""Nouns shared by all packages: the manifest row, the decoded file, the field specification."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+"""Any NumPy array."""
+
+Shape = tuple[int | None, ...]
+"""A stored shape; None marks an axis that differs between samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a manifest: a unique, stable key and the values of its columns."""
+
+    key: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a decoder may take at the most; over it the sample is refused before memory is allocated."""
+
+    max_sample_bytes: int = 2 << 30
+
+
+@dataclass(slots=True)
+class Decoded:
+    """What a decoder found in a file: the array as stored, and what places it in the world."""
+
+    array: Array
+    affine: Array | None = None
+    """Volumes: 4 x 4 voxel -> world (RAS, mm)."""
+    rate: float | None = None
+    """Signals: samples a second."""
+    info: dict[str, Any] = field(default_factory=dict)
+    """Anything else a step may want (pixel mode, column names, ...)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Several samples out of one row (windows, cycles), in order; all other fields are repeated."""
+
+    arrays: tuple[Array, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """How one field stands in the store: what is written down once and holds for every sample."""
+
+    name: str
+    kind: str
+    dtype: str
+    """NumPy dtype of a restored sample."""
+    shape: Shape
+    """Shape of a sample; None for each axis that varies."""
+    encoding: str = "none"
+    compression: str = "none"
+    range: tuple[float, float] | None = None
+    """Fixed value range of a quantised field; None: each sample has its own."""
+    classes: tuple[str, ...] | None = None
+    """Class names of a label, in the order of their numbers."""
+
+    @property
+    def is_ragged(self) -> bool:
+        return None in self.shape
+
+    @property
+    def stored_dtype(self) -> np.dtype[Any]:
+        """Dtype on disk, after encoding."""
+        names = {"none": self.dtype, "bfloat16": "uint16"}
+        return np.dtype(names.get(self.encoding, self.encoding))
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Shape (without channels) and placement of an image or volume before any step; masks must match."""
+
+    shape: tuple[int, ...]
+    affine: Array | None = None
+
+
+@dataclass(slots=True)
+class Context:
+    """What the fields of one row share while they are built."""
+
+    row: Row
+    geometry: dict[str, Geometry] = field(default_factory=dict)
+    """Geometry of each image and volume decoded so far, by field name."""
+
+
+Outputs = Mapping[str, Array | Pieces]
+"""What the steps of one field give: its own array, and fields derived from it (mask -> distance)."""
+
+Steps = Callable[[Decoded, Context], Outputs]
+"""Planned once from a field's config, run for each row; raises SampleError."""
