@@ -1,0 +1,147 @@
+"""The root file `data_metadata.json`: what a store is. Swapped last, so a store is always whole."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from blake3 import blake3
+
+from flatout.errors import StoreCorruptError, StoreMissingError, StoreVersionError
+from flatout.store.files import write_durable_text
+from flatout.types import FieldSpec
+
+FORMAT_VERSION = 1
+ROOT = "data_metadata.json"
+SHARD_FOLDER = "shards"
+MAX_ROOT_BYTES = 1 << 30
+
+_SHARD_NAME = re.compile(r"[0-9]{6,}-[0-9a-f]{16}\.h5")
+_INDEX_NAME = re.compile(r"index-[0-9a-f]{16}\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardMeta:
+    """One immutable shard file: its identity and the place of each dataset."""
+
+    file: str
+    blake3: str
+    size: int
+    rows: int
+    crc: int
+    """crc32c over the small tables."""
+    at: tuple[int | None, ...]
+    """File offset of each dataset, in the order of `layout.dataset_paths`; None: empty or chunked."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMeta:
+    """Everything a reader needs before it opens an index or a shard."""
+
+    num_samples: int
+    splits: tuple[str, ...]
+    """Split names in the order of their numbers in the index."""
+    fields: tuple[FieldSpec, ...]
+    index: str
+    index_blake3: str
+    content_hash: str
+    """Equal for stores with equal samples, however they were made."""
+    shards: tuple[ShardMeta, ...] = ()
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    """What the samples were made with: parameters, code, versions."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The config parts that made the store, so that repair and update find the sources."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """blake3 of the companion files (view, quarantine, stats)."""
+    num_bad: int = 0
+
+
+def save_metadata(folder: Path, meta: StoreMeta) -> None:
+    """Swap the root: from here on readers see this version."""
+    write_durable_text(folder / ROOT, to_text(meta))
+
+
+def to_text(meta: StoreMeta) -> str:
+    """The root's text: head of the document indented, one line a shard, a checksum of all of it."""
+    document = asdict(meta)
+    shards = document.pop("shards")
+    document = {"format": "flatout-store", "version": FORMAT_VERSION, **document}
+    document["checksum"] = _checksum(document, shards)
+    head = json.dumps(document, indent=1, sort_keys=True)[:-2]
+    lines = ",\n  ".join(json.dumps(shard, separators=(",", ":")) for shard in shards)
+    return f'{head},\n "shards": [\n  {lines}\n ]\n}}\n'
+
+
+def load_metadata(folder: Path) -> StoreMeta:
+    """Read and check the root.
+
+    Raises:
+        StoreMissingError: there is none. StoreVersionError: made by a newer release.
+        StoreCorruptError: it is damaged.
+    """
+    path = folder / ROOT
+    try:
+        if path.stat().st_size > MAX_ROOT_BYTES:
+            raise StoreCorruptError(f"{path} has over {MAX_ROOT_BYTES:,} bytes: not a flatout store")
+        document = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise StoreMissingError(
+            f"{folder} has no {ROOT}: it is not a store, or its first prepare did not finish "
+            "(run the same 'flatout prepare' again to continue it)"
+        ) from None
+    except ValueError as error:
+        raise _damaged(path, f"not valid JSON ({error})") from error
+    if not isinstance(document, dict) or document.get("format") != "flatout-store":
+        raise _damaged(path, "not a flatout store's root")
+    version = document.get("version")
+    if version != FORMAT_VERSION:
+        raise StoreVersionError(
+            f"{path} is format {version}; this release reads {FORMAT_VERSION}. Upgrade flatout, or "
+            "rebuild the store with 'flatout prepare --force'"
+        )
+    return _from_document(path, document)
+
+
+def _from_document(path: Path, document: dict[str, Any]) -> StoreMeta:
+    try:
+        checksum, shards = document.pop("checksum"), document.pop("shards")
+        if checksum != _checksum(document, shards):
+            raise _damaged(path, "its checksum does not match")
+        known = {f.name for f in fields(StoreMeta)}
+        parts = {name: value for name, value in document.items() if name in known}
+        parts["fields"] = tuple(_field_spec(spec) for spec in parts["fields"])
+        parts["splits"] = tuple(parts["splits"])
+        parts["shards"] = tuple(ShardMeta(**{**shard, "at": tuple(shard["at"])}) for shard in shards)
+        meta = StoreMeta(**parts)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _damaged(path, f"{type(error).__name__}: {error}") from error
+    _check_names(path, meta)
+    return meta
+
+
+def _field_spec(document: dict[str, Any]) -> FieldSpec:
+    parts: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in document.items()}
+    return FieldSpec(**parts)
+
+
+def _check_names(path: Path, meta: StoreMeta) -> None:
+    """A root may only name files inside its own store."""
+    bad = [s.file for s in meta.shards if not _SHARD_NAME.fullmatch(s.file)]
+    bad += [meta.index] * (not _INDEX_NAME.fullmatch(meta.index))
+    if bad:
+        raise _damaged(path, f"it names {bad[0]!r}, which is no file of a store")
+
+
+def _checksum(document: Mapping[str, Any], shards: Any) -> str:
+    text = json.dumps({**document, "shards": shards}, sort_keys=True, separators=(",", ":"))
+    return blake3(text.encode()).hexdigest()
+
+
+def _damaged(path: Path, reason: str) -> StoreCorruptError:
+    return StoreCorruptError(
+        f"{path} is damaged: {reason}. Restore it from a backup, or rebuild with 'flatout prepare --force'"
+    )

@@ -1,0 +1,120 @@
+"""The shard as a file: bytes in file order, hashed as they are written, and a check through libhdf5."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+from blake3 import blake3
+
+from flatout.errors import StoreCorruptError
+from flatout.store import layout
+from flatout.store.files import Buffer, sync_file, write_all
+from flatout.store.metadata import ShardMeta
+from flatout.store.skeleton import DEFLATE_FILTER, ZSTD_FILTER, Skeleton
+from flatout.types import FieldSpec
+
+
+def in_file_order(skeleton: Skeleton, data: Mapping[int, Iterable[Buffer]]) -> Iterator[memoryview]:
+    """Every byte of the file from first to last; holes are zeros."""
+    position = 0
+    places: list[tuple[int, Iterable[Buffer]]] = [*data.items()]
+    places += [(offset, [piece]) for offset, piece in skeleton.pieces]
+    for offset, buffers in sorted(places, key=lambda place: place[0]):
+        if offset < position:
+            raise AssertionError(f"two pieces of a shard overlap at {offset}")
+        for buffer in (bytes(offset - position), *buffers):
+            view = memoryview(buffer).cast("B")
+            position += len(view)
+            yield view
+    yield memoryview(bytes(skeleton.size - position))
+
+
+def write_hashed(path: Path, buffers: Iterable[memoryview], *, safe: bool = True) -> str:
+    """Write a new file and sync it; its blake3 out. Unsafe: neither hash nor sync, a random name."""
+    hasher = blake3(max_threads=1)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        for buffer in buffers:
+            write_all(descriptor, buffer)
+            if safe:
+                hasher.update(buffer)
+        if safe:
+            sync_file(descriptor)
+    finally:
+        os.close(descriptor)
+    return hasher.hexdigest() if safe else secrets.token_hex(32)
+
+
+def hash_file(path: Path) -> str:
+    """blake3 of a file, read in pieces of 1 MiB."""
+    hasher = blake3(max_threads=1)
+    buffer = bytearray(1 << 20)
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            hasher.update(memoryview(buffer)[:count])
+    return hasher.hexdigest()
+
+
+def check_through_libhdf5(path: Path, fields: Sequence[FieldSpec], meta: ShardMeta) -> None:
+    """Open the file as any other tool would and compare what stands where; refuse what may not be there.
+
+    The caller has checked the file's hash: libhdf5 must not parse bytes nobody vouches for.
+
+    Raises:
+        StoreCorruptError: a dataset is missing, elsewhere, of another form, or not plain.
+    """
+    wanted = dict(zip(layout.dataset_paths(fields), meta.at, strict=True))
+    try:
+        with h5py.File(path, "r") as file:
+            found = _plain_datasets(file, "")
+            _compare(wanted, found)
+            rows = {
+                spec.name: found[layout.data_path(spec)].shape[0] for spec in fields if not spec.is_ragged
+            }
+            rows["flatout"] = found[layout.KEY_HASH].shape[0]
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        raise StoreCorruptError(f"{path}: {error}") from error
+    off = {name: count for name, count in rows.items() if count != meta.rows}
+    if off:
+        raise StoreCorruptError(f"{path}: {off} rows instead of {meta.rows}")
+
+
+def _compare(wanted: Mapping[str, int | None], found: Mapping[str, Any]) -> None:
+    if missing := set(wanted) ^ set(found):
+        raise ValueError(f"datasets differ from the layout: {sorted(missing)}")
+    for name, offset in wanted.items():
+        actual = found[name].id.get_offset() if found[name].chunks is None else None
+        if actual != offset:
+            raise ValueError(f"dataset {name} stands at {actual}, not at {offset}")
+
+
+def _plain_datasets(group: Any, prefix: str) -> dict[str, Any]:
+    """Path -> dataset of a file that has nothing but plain groups and datasets."""
+    found = {}
+    for name in group:
+        path, link = f"{prefix}{name}", group.get(name, getlink=True)
+        if not isinstance(link, h5py.HardLink):
+            raise ValueError(f"{path} is a {type(link).__name__}: links out of a shard are refused")
+        item = group[name]
+        if isinstance(item, h5py.Group):
+            found.update(_plain_datasets(item, f"{path}/"))
+        elif isinstance(item, h5py.Dataset):
+            _check_plain(path, item)
+            found[path] = item
+        else:
+            raise ValueError(f"{path} is a {type(item).__name__}")
+    return found
+
+
+def _check_plain(path: str, dataset: Any) -> None:
+    if dataset.is_virtual or dataset.external:
+        raise ValueError(f"{path} keeps its data in other files: refused")
+    creation = dataset.id.get_create_plist()
+    filters = [creation.get_filter(at)[0] for at in range(creation.get_nfilters())]
+    if unknown := set(filters) - {ZSTD_FILTER, DEFLATE_FILTER}:
+        raise ValueError(f"{path} uses unknown filters {sorted(unknown)}: refused")

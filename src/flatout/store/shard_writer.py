@@ -1,0 +1,192 @@
+"""ShardWriter: samples in, one immutable shard file out.
+
+Peak memory is the shard itself: samples are kept as they come and written one after another, in file
+order, hashed on the way. The file is checked through libhdf5 before it gets its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flatout.store import checks, layout
+from flatout.store.compress import compress
+from flatout.store.encode import encode, largest_error
+from flatout.store.files import sync_folder, temporary_beside
+from flatout.store.metadata import FORMAT_VERSION, ShardMeta
+from flatout.store.shard_file import check_through_libhdf5, in_file_order, write_hashed
+from flatout.store.skeleton import DatasetPlan, Skeleton, lay_out
+from flatout.types import Array, FieldSpec
+
+GATHER_BYTES = 1 << 20
+"""Samples smaller than this are joined before a write: a system call each would cost more than the copy."""
+
+
+class ShardWriter:
+    """Collects encoded samples; `write` makes the file. `safe=False` (benchmarks only) skips all checks."""
+
+    def __init__(self, fields: Sequence[FieldSpec], *, safe: bool = True) -> None:
+        self.fields = fields
+        self.num_bytes = 0
+        self.largest_errors = {spec.name: 0.0 for spec in fields if spec.encoding != "none"}
+        self._safe = safe
+        self._keys: list[str] = []
+        self._hashes: list[int] = []
+        self._parts: list[int] = []
+        self._digests: list[int] = []
+        self._samples: dict[str, list[Array]] = {spec.name: [] for spec in fields}
+        self._scales: dict[str, list[tuple[float, float]]] = {spec.name: [] for spec in fields}
+        self._crcs: dict[str, list[int]] = {spec.name: [] for spec in fields}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, key: str, key_hash: int, part: int, arrays: Mapping[str, Array]) -> None:
+        """Encode and keep one sample; all or nothing.
+
+        Raises:
+            SampleError: a value does not fit the field's encoding.
+        """
+        encoded = [(spec, *encode(spec, arrays[spec.name])) for spec in self.fields]
+        digest_parts = []
+        for spec, stored, scale in encoded:
+            stored = np.ascontiguousarray(stored)
+            crc = checks.crc32c(stored) if self._safe else 0
+            if scale is not None:
+                self._scales[spec.name].append(scale)
+                digest_parts.append(
+                    (f"{spec.name}.scale", "f4", (2,), checks.crc32c(np.array(scale, np.float32)))
+                )
+            if spec.encoding != "none":
+                error = largest_error(spec, arrays[spec.name], stored, scale)
+                self.largest_errors[spec.name] = max(self.largest_errors[spec.name], error)
+            self._samples[spec.name].append(stored)
+            self._crcs[spec.name].append(crc)
+            self.num_bytes += stored.nbytes
+            digest_parts.append((spec.name, stored.dtype.str, stored.shape, crc))
+        self._keys.append(key)
+        self._hashes.append(key_hash)
+        self._parts.append(part)
+        self._digests.append(checks.sample_digest(digest_parts) if self._safe else 0)
+
+    def write(self, folder: Path, number: int) -> ShardMeta:
+        """Write `NNNNNN-<hash>.h5` into `folder`: tmp -> check -> fsync -> rename -> fsync(folder)."""
+        tables = self._tables()
+        chunked = {spec.name: self._compressed(spec) for spec in self.fields if spec.compression != "none"}
+        skeleton, data = self._lay_out(tables, chunked)
+        temporary = temporary_beside(folder / f"{number:06d}.h5")
+        try:
+            digest = write_hashed(temporary, in_file_order(skeleton, data), safe=self._safe)
+            meta = ShardMeta(
+                file=f"{number:06d}-{digest[:16]}.h5",
+                blake3=digest,
+                size=skeleton.size,
+                rows=len(self),
+                crc=checks.tables_crc(tables.values()),
+                at=tuple(skeleton.offsets[path] for path in layout.dataset_paths(self.fields)),
+            )
+            if self._safe:
+                check_through_libhdf5(temporary, self.fields, meta)
+            temporary.replace(folder / meta.file)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        if self._safe:
+            sync_folder(folder)
+        return meta
+
+    def _tables(self) -> dict[str, Array]:
+        """Every small table in file order; chunk places are filled in after the layout is known."""
+        encoded_keys = [key.encode() for key in self._keys]
+        known: dict[str, Any] = {
+            layout.KEY_HASH: self._hashes,
+            layout.DIGEST: self._digests,
+            layout.PART: self._parts,
+            layout.KEY_BYTES: np.frombuffer(b"".join(encoded_keys), np.uint8),
+            layout.KEY_OFFSETS: np.cumsum([0, *map(len, encoded_keys)]),
+        }
+        for spec in self.fields:
+            samples = self._samples[spec.name]
+            known[layout.crc_path(spec.name)] = self._crc_table(spec)
+            known[layout.scale_path(spec.name)] = np.array(self._scales[spec.name]).reshape(-1, 2)
+            known[layout.chunks_path(spec.name)] = np.zeros((len(self), 2))
+            known[layout.offsets_path(spec.name)] = np.cumsum([0, *(array.size for array in samples)])
+            if layout.has_shapes(spec):
+                shapes = [array.shape for array in samples]
+                known[layout.shapes_path(spec.name)] = np.array(shapes).reshape(-1, len(spec.shape))
+        dtypes = layout.table_dtypes(self.fields)
+        return {path: np.asarray(known[path]).astype(dtype) for path, dtype in dtypes.items()}
+
+    def _crc_table(self, spec: FieldSpec) -> Array:
+        samples = self._samples[spec.name]
+        num_bytes = sum(array.nbytes for array in samples)
+        if spec.compression == "none" and checks.uses_blocks(len(samples), num_bytes):
+            joined = np.concatenate([array.reshape(-1).view(np.uint8) for array in samples])
+            return checks.block_crcs(joined) if self._safe else np.zeros(0, np.uint32)
+        return np.array(self._crcs[spec.name], dtype=np.uint32)
+
+    def _compressed(self, spec: FieldSpec) -> DatasetPlan:
+        """One compressed chunk a sample; ragged ones are padded to the longest, as HDF5 chunks are equal."""
+        samples, path = self._samples[spec.name], layout.data_path(spec)
+        shape = tuple(n or 0 for n in spec.shape)
+        if spec.is_ragged:
+            shape = (max((array.size for array in samples), default=0),)
+        chunks = []
+        for at, array in enumerate(samples):
+            chunks.append(compress(spec.compression, _padded(array, shape) if spec.is_ragged else array))
+            samples[at] = np.empty(
+                0, array.dtype
+            )  # the compressed copy replaces it: peak memory stays one shard
+        return DatasetPlan(path, spec.stored_dtype, (len(chunks), *shape), spec.compression, chunks)
+
+    def _lay_out(
+        self, tables: dict[str, Array], chunked: Mapping[str, DatasetPlan]
+    ) -> tuple[Skeleton, dict[int, Iterable[Any]]]:
+        """The skeleton, and what goes into the places it reserved: offset -> buffers."""
+        plans = [DatasetPlan(path, table.dtype, table.shape) for path, table in tables.items()]
+        raw = [spec for spec in self.fields if spec.name not in chunked]
+        plans += [chunked.get(spec.name) or self._contiguous(spec) for spec in self.fields]
+        skeleton = lay_out(plans, {"format": "flatout-shard", "version": FORMAT_VERSION})
+        for name, plan in chunked.items():
+            tables[layout.chunks_path(name)][:] = skeleton.chunk_places[plan.path]
+        data: dict[int, Iterable[Any]] = {}
+        for path, table in tables.items():
+            if (offset := skeleton.offsets[path]) is not None:
+                data[offset] = [table]
+        for spec in raw:
+            if (offset := skeleton.offsets[layout.data_path(spec)]) is not None:
+                data[offset] = _joined(self._samples[spec.name])
+        return skeleton, data
+
+    def _contiguous(self, spec: FieldSpec) -> DatasetPlan:
+        samples = self._samples[spec.name]
+        if spec.is_ragged:
+            shape: tuple[int, ...] = (sum(array.size for array in samples),)
+        else:
+            shape = (len(samples), *(n or 0 for n in spec.shape))
+        return DatasetPlan(layout.data_path(spec), spec.stored_dtype, shape)
+
+
+def _joined(samples: Sequence[Array]) -> Iterator[Array]:
+    """The samples' bytes in order: large ones as they are, small ones joined."""
+    waiting: list[Array] = []
+    num_bytes = 0
+    for sample in samples:
+        waiting.append(sample.reshape(-1))
+        num_bytes += sample.nbytes
+        if num_bytes >= GATHER_BYTES:
+            yield waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+            waiting, num_bytes = [], 0
+    if waiting:
+        yield np.concatenate(waiting)
+
+
+def _padded(array: Array, shape: tuple[int, ...]) -> Array:
+    padded = np.zeros(shape, dtype=array.dtype)
+    padded[: array.size] = array.reshape(-1)
+    return padded
