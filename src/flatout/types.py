@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from flatout.source.files import SourceFile
 
 Array = NDArray[Any]
 """Any NumPy array."""
@@ -94,6 +97,8 @@ class Context:
     row: Row
     geometry: dict[str, Geometry] = field(default_factory=dict)
     """Geometry of each image and volume decoded so far, by field name."""
+    resolve: Callable[[str], SourceFile] | None = None
+    """Finds a further file that the row names (an annotation), under the same rules as its main one."""
 
 
 Outputs = Mapping[str, Array | Pieces]

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
-from flatout.config.section import Section
+from flatout.config.workers import WorkerSettings
 
 
-class PrepareSettings(Section):
+class PrepareSettings(WorkerSettings):
     """Settings of `flatout prepare`."""
 
     preprocessed_data_dir: str | None = None
     """Folder of the store."""
     preprocess_batch_size: PositiveInt = 16
     """Rows in one request to a worker; never changes the store's bytes."""
-    num_workers: NonNegativeInt | Literal["auto"] = "auto"
-    """Processes of prepare and of the standard loader, threads of the fast one; 0 works in the caller."""
     engine: Literal["local", "ray"] = "local"
     """Where shards are made: processes of this machine, or tasks of a Ray cluster."""
     limit: PositiveInt | None = None

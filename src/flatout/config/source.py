@@ -32,6 +32,8 @@ class SourceSettings(Section):
 
     manifest: str | dict[str, str] | None = None
     """CSV, TSV, Parquet, JSON lines, or a folder; or one of these per split, as {train: ..., val: ...}."""
+    tarred_audio_filepaths: str | list[str] | None = None
+    """Tar files that hold the audio the manifest names (NeMo): a path, a range `audio_{0..15}.tar`, a list."""
     base_path: str | None = None
     """Folder that relative paths start from; absent: the manifest's folder."""
     key_column: str | None = None

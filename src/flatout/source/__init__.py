@@ -1,1 +1,53 @@
 """Manifests and decoders: path -> arrays."""
+
+from typing import TYPE_CHECKING
+
+from flatout.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from flatout.source.files import SourceFile as SourceFile
+    from flatout.source.files import hash_file as hash_file
+    from flatout.source.guess import Guess as Guess
+    from flatout.source.guess import guess_fields as guess_fields
+    from flatout.source.identity import hash_key as hash_key
+    from flatout.source.keys import key_hashes as key_hashes
+    from flatout.source.kinds import LIBRARIES as LIBRARIES
+    from flatout.source.kinds import VERSIONS as VERSIONS
+    from flatout.source.maker import DatasetMaker as DatasetMaker
+    from flatout.source.maker import FieldsMaker as FieldsMaker
+    from flatout.source.maker import SampleMaker as SampleMaker
+    from flatout.source.maker import TransformMaker as TransformMaker
+    from flatout.source.manifest import Manifest as Manifest
+    from flatout.source.manifest import read_manifest as read_manifest
+    from flatout.source.registry import load_object as load_object
+    from flatout.source.scan import RowStates as RowStates
+    from flatout.source.scan import rows_that_moved as rows_that_moved
+    from flatout.source.scan import scan_rows as scan_rows
+    from flatout.source.splits import assign_splits as assign_splits
+    from flatout.source.value import collect_classes as collect_classes
+
+_HOMES = {
+    "SourceFile": "files",
+    "hash_file": "files",
+    "Guess": "guess",
+    "guess_fields": "guess",
+    "hash_key": "identity",
+    "key_hashes": "keys",
+    "LIBRARIES": "kinds",
+    "VERSIONS": "kinds",
+    "DatasetMaker": "maker",
+    "FieldsMaker": "maker",
+    "SampleMaker": "maker",
+    "TransformMaker": "maker",
+    "Manifest": "manifest",
+    "read_manifest": "manifest",
+    "load_object": "registry",
+    "RowStates": "scan",
+    "rows_that_moved": "scan",
+    "scan_rows": "scan",
+    "assign_splits": "splits",
+    "collect_classes": "value",
+}
+
+__all__ = list(_HOMES)  # noqa: PLE0605
+__getattr__ = lazy_names(__name__, _HOMES)

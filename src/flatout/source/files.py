@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from blake3 import blake3
+
 from flatout.errors import SampleError
 from flatout.types import Limits
 
@@ -50,3 +52,13 @@ class SourceFile:
         if len(data) < size:
             raise SampleError("find", f"{self.path}: got {len(data):,} of {size:,} bytes")
         return data
+
+
+def hash_file(path: Path) -> str:
+    """blake3 of a file, read in pieces of 1 MiB."""
+    hasher = blake3(max_threads=1)
+    buffer = bytearray(1 << 20)
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            hasher.update(memoryview(buffer)[:count])
+    return hasher.hexdigest()

@@ -90,13 +90,10 @@ def load_object(target: str) -> Any:
     if not module_name or not name:
         raise ConfigError(f"'{target}' does not name an object; write it as 'package.module:name'")
     try:
-        found: Any = import_module(module_name)
+        found: Any = require(module_name)
+    except MissingDependencyError:
+        raise
     except ImportError as error:
-        extra = EXTRA_OF.get((error.name or "").partition(".")[0])
-        if extra:
-            raise MissingDependencyError(
-                f"{error.name} is not installed; it comes with: pip install 'flatout[{extra}]'"
-            ) from error
         raise ConfigError(f"'{target}' cannot be imported: {error}") from error
     for part in name.split("."):
         try:
@@ -104,6 +101,25 @@ def load_object(target: str) -> Any:
         except AttributeError as error:
             raise ConfigError(f"'{module_name}' has no '{part}' (wanted by '{target}')") from error
     return found
+
+
+def require(module_name: str) -> Any:
+    """The module of this name, for code that needs an optional library only for some files.
+
+    Raises:
+        MissingDependencyError: an optional library of ours is missing; names the extra that installs it.
+        ImportError: anything else is missing.
+    """
+    try:
+        return import_module(module_name)
+    except (ImportError, OSError) as error:  # OSError: the package is there, its shared library is not
+        missing = getattr(error, "name", None) or module_name
+        extra = EXTRA_OF.get(missing.partition(".")[0])
+        if extra is None:
+            raise
+        raise MissingDependencyError(
+            f"{missing} is not installed; it comes with: pip install 'flatout[{extra}]'"
+        ) from error
 
 
 @cache

@@ -16,7 +16,7 @@ GZIP_LEVEL = 6
 
 def compress(method: str, array: Array) -> bytes:
     """The bytes that the HDF5 filter of `method` would have written for this chunk."""
-    raw = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     if method == "zstd":
         # The content size in the frame's head is what the HDF5 filter allocates by.
         return zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_content_size=True).compress(raw)

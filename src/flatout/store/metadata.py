@@ -113,9 +113,9 @@ def _from_document(path: Path, document: dict[str, Any]) -> StoreMeta:
             raise _damaged(path, "its checksum does not match")
         known = {f.name for f in fields(StoreMeta)}
         parts = {name: value for name, value in document.items() if name in known}
-        parts["fields"] = tuple(_field_spec(spec) for spec in parts["fields"])
+        parts["fields"] = tuple(field_spec(spec) for spec in parts["fields"])
         parts["splits"] = tuple(parts["splits"])
-        parts["shards"] = tuple(ShardMeta(**{**shard, "at": tuple(shard["at"])}) for shard in shards)
+        parts["shards"] = tuple(shard_meta(shard) for shard in shards)
         meta = StoreMeta(**parts)
     except (KeyError, TypeError, AttributeError) as error:
         raise _damaged(path, f"{type(error).__name__}: {error}") from error
@@ -123,7 +123,13 @@ def _from_document(path: Path, document: dict[str, Any]) -> StoreMeta:
     return meta
 
 
-def _field_spec(document: dict[str, Any]) -> FieldSpec:
+def shard_meta(document: Mapping[str, Any]) -> ShardMeta:
+    """A ShardMeta from its JSON form."""
+    return ShardMeta(**{**document, "at": tuple(document["at"])})
+
+
+def field_spec(document: dict[str, Any]) -> FieldSpec:
+    """A FieldSpec from its JSON form."""
     parts: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in document.items()}
     return FieldSpec(**parts)
 

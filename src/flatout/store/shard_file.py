@@ -50,16 +50,6 @@ def write_hashed(path: Path, buffers: Iterable[memoryview], *, safe: bool = True
     return hasher.hexdigest() if safe else secrets.token_hex(32)
 
 
-def hash_file(path: Path) -> str:
-    """blake3 of a file, read in pieces of 1 MiB."""
-    hasher = blake3(max_threads=1)
-    buffer = bytearray(1 << 20)
-    with open(path, "rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            hasher.update(memoryview(buffer)[:count])
-    return hasher.hexdigest()
-
-
 def check_through_libhdf5(path: Path, fields: Sequence[FieldSpec], meta: ShardMeta) -> None:
     """Open the file as any other tool would and compare what stands where; refuse what may not be there.
 

@@ -45,7 +45,7 @@ class ShardReader:
         for path, dtype in self._table_dtypes.items():
             tables[path] = self._contiguous(path, np.dtype(dtype), self._table_shape(path, tables))
         if checks.tables_crc(tables.values()) != self.meta.crc:
-            raise self._damaged("its tables do not match their checksum")
+            raise self.damaged("its tables do not match their checksum")
         return tables
 
     def keys(self) -> list[str]:
@@ -163,7 +163,7 @@ class ShardReader:
         if num_bytes == 0:
             return np.empty(shape, dtype)
         if offset is None or num_bytes < 0 or offset % dtype.itemsize or offset + num_bytes > self.meta.size:
-            raise self._damaged(f"dataset {path} ({num_bytes:,} bytes at {offset}) does not fit the file")
+            raise self.damaged(f"dataset {path} ({num_bytes:,} bytes at {offset}) does not fit the file")
         return self._bytes[offset : offset + num_bytes].view(dtype).reshape(shape)
 
     def _map(self) -> Array:
@@ -173,10 +173,11 @@ class ShardReader:
                 if size == self.meta.size:
                     return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
         except OSError as error:
-            raise self._damaged(error.strerror or str(error)) from error
-        raise self._damaged(f"it has {size:,} bytes instead of {self.meta.size:,}")
+            raise self.damaged(error.strerror or str(error)) from error
+        raise self.damaged(f"it has {size:,} bytes instead of {self.meta.size:,}")
 
-    def _damaged(self, reason: str) -> StoreCorruptError:
+    def damaged(self, reason: str) -> StoreCorruptError:
+        """The error that says what is wrong with this shard and how to mend it."""
         return StoreCorruptError(
             f"shard {self.path} is damaged: {reason}. "
             f"'flatout verify {self.path.parent.parent} --repair' rebuilds it from the sources"

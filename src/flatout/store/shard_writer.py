@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,38 @@ from flatout.types import Array, FieldSpec
 
 GATHER_BYTES = 1 << 20
 """Samples smaller than this are joined before a write: a system call each would cost more than the copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedSample:
+    """One sample as it will stand in the shard."""
+
+    key: str
+    key_hash: int
+    part: int
+    """Number of the piece if the row gave several samples, else -1."""
+    stored: Mapping[str, Array]
+    scales: Mapping[str, tuple[float, float]]
+    crcs: Mapping[str, int]
+
+    @classmethod
+    def of(
+        cls, key: str, key_hash: int, part: int, stored: Mapping[str, Array], scales: Mapping[str, tuple[float, float]]
+    ) -> EncodedSample:
+        """With the crc of each stored array."""
+        return cls(key, key_hash, part, stored, scales, {n: checks.crc32c(a) for n, a in stored.items()})
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(array.nbytes for array in self.stored.values())
+
+    def digest(self) -> int:
+        """64-bit identity of the content: fields, dtypes, shapes, crcs, scales."""
+        parts = [(n, a.dtype.str, a.shape, self.crcs[n]) for n, a in self.stored.items()]
+        pairs = [(n, np.array(pair, np.float32)) for n, pair in self.scales.items()]
+        return checks.sample_digest(
+            [*parts, *((f"{n}.scale", "<f4", (2,), checks.crc32c(p)) for n, p in pairs)]
+        )
 
 
 class ShardWriter:
@@ -45,33 +78,38 @@ class ShardWriter:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def add(self, key: str, key_hash: int, part: int, arrays: Mapping[str, Array]) -> None:
-        """Encode and keep one sample; all or nothing.
+    def encode(self, key: str, key_hash: int, part: int, arrays: Mapping[str, Array]) -> EncodedSample:
+        """What `append` takes; nothing is kept yet, so a row of several samples can still be dropped.
 
         Raises:
             SampleError: a value does not fit the field's encoding.
         """
-        encoded = [(spec, *encode(spec, arrays[spec.name])) for spec in self.fields]
-        digest_parts = []
-        for spec, stored, scale in encoded:
-            stored = np.ascontiguousarray(stored)
-            crc = checks.crc32c(stored) if self._safe else 0
+        stored: dict[str, Array] = {}
+        scales: dict[str, tuple[float, float]] = {}
+        for spec in self.fields:
+            encoded, scale = encode(spec, arrays[spec.name])
+            stored[spec.name] = np.ascontiguousarray(encoded)
             if scale is not None:
-                self._scales[spec.name].append(scale)
-                digest_parts.append(
-                    (f"{spec.name}.scale", "f4", (2,), checks.crc32c(np.array(scale, np.float32)))
-                )
+                scales[spec.name] = scale
             if spec.encoding != "none":
-                error = largest_error(spec, arrays[spec.name], stored, scale)
+                error = largest_error(spec, arrays[spec.name], encoded, scale)
                 self.largest_errors[spec.name] = max(self.largest_errors[spec.name], error)
-            self._samples[spec.name].append(stored)
-            self._crcs[spec.name].append(crc)
-            self.num_bytes += stored.nbytes
-            digest_parts.append((spec.name, stored.dtype.str, stored.shape, crc))
-        self._keys.append(key)
-        self._hashes.append(key_hash)
-        self._parts.append(part)
-        self._digests.append(checks.sample_digest(digest_parts) if self._safe else 0)
+        if not self._safe:
+            return EncodedSample(key, key_hash, part, stored, scales, dict.fromkeys(stored, 0))
+        return EncodedSample.of(key, key_hash, part, stored, scales)
+
+    def append(self, sample: EncodedSample) -> None:
+        """Keep an encoded sample."""
+        self._keys.append(sample.key)
+        self._hashes.append(sample.key_hash)
+        self._parts.append(sample.part)
+        self._digests.append(sample.digest() if self._safe else 0)
+        for name, array in sample.stored.items():
+            self._samples[name].append(array)
+            self._crcs[name].append(sample.crcs[name])
+        for name, scale in sample.scales.items():
+            self._scales[name].append(scale)
+        self.num_bytes += sample.num_bytes
 
     def write(self, folder: Path, number: int) -> ShardMeta:
         """Write `NNNNNN-<hash>.h5` into `folder`: tmp -> check -> fsync -> rename -> fsync(folder)."""
@@ -120,7 +158,8 @@ class ShardWriter:
                 shapes = [array.shape for array in samples]
                 known[layout.shapes_path(spec.name)] = np.array(shapes).reshape(-1, len(spec.shape))
         dtypes = layout.table_dtypes(self.fields)
-        return {path: np.asarray(known[path]).astype(dtype) for path, dtype in dtypes.items()}
+        # Straight to the dtype: by way of float64 a 64-bit hash would lose its last bits.
+        return {path: np.asarray(known[path], dtype) for path, dtype in dtypes.items()}
 
     def _crc_table(self, spec: FieldSpec) -> Array:
         samples = self._samples[spec.name]

@@ -1,0 +1,38 @@
+"""`flatout config`: the settings that a run would have, with canonical names, or their schema."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from flatout.cli.options import ConfigOption, JsonOption, SetOption
+from flatout.cli.output import emit_json, emit_text, say
+from flatout.config import config_schema, resolve_config
+
+
+def config(
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    task: Annotated[str | None, typer.Option(help="The task whose defaults apply.")] = None,
+    preset: Annotated[str | None, typer.Option(help="The preset whose settings apply.")] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of a config file.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the resolved config as YAML: every key by its canonical name, with the value it would have."""
+    if schema:
+        emit_json(config_schema())
+        return
+    resolved, notes = resolve_config(
+        config or {}, overrides={"task": task, "preset": preset}, sets=set_ or ()
+    )
+    for note in notes:
+        say(note)
+    document = resolved.model_dump(mode="json")
+    emit_json(document) if as_json else emit_text(as_yaml(document))
+
+
+def as_yaml(document: Any) -> str:
+    """YAML text in the order of the document, which `load_config` reads back."""
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)

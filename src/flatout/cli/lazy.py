@@ -1,0 +1,45 @@
+"""A typer group that imports a command's module when it runs, and shows help without importing any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from flatout.cli.commands import COMMANDS
+
+
+class LazyGroup(TyperGroup):
+    """Knows every command by its line in the table; loads the one that is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, stub, rest = super().resolve_command(ctx, args)
+        return name, load_command(name) if name and stub else stub, rest
+
+
+def load_command(name: str) -> Any:
+    """The typer command of that name, with its module imported."""
+    module, _, attribute = COMMANDS[name].target.partition(":")
+    target = getattr(import_module(module), attribute)
+    if not isinstance(target, typer.Typer):
+        target = _as_app(name, target)
+    return typer.main.get_command(target)
+
+
+def add_stubs(app: typer.Typer) -> None:
+    """Give `app` a stand-in for each command of the table, for its name and line of help."""
+    for name, command in COMMANDS.items():
+        app.command(name, help=command.help)(_stub)
+
+
+def _as_app(name: str, function: Callable[..., Any]) -> typer.Typer:
+    app = typer.Typer(add_completion=False)
+    app.command(name)(function)
+    return app
+
+
+def _stub() -> None:
+    raise AssertionError("a stub was run instead of its command")

@@ -1,0 +1,85 @@
+"""The `flatout` command: parse, call, print, and turn every outcome into an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+import flatout
+from flatout.cli.lazy import LazyGroup, add_stubs
+from flatout.cli.output import emit_json, emit_text, say_error
+from flatout.errors import ConfigError, FlatoutError
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells count it."""
+
+
+def option_name(name: str) -> str:
+    """Options and commands are written with hyphens or underscores alike; values are never touched."""
+    return name.replace("_", "-")
+
+
+app = typer.Typer(
+    name="flatout",
+    cls=LazyGroup,
+    pretty_exceptions_enable=False,
+    context_settings={"token_normalize_func": option_name, "help_option_names": ["--help", "-h"]},
+)
+add_stubs(app)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Train flat out: remove the wait for data from PyTorch training."""
+    if version:
+        emit_text(f"flatout {flatout.__version__}")
+    elif context.invoked_subcommand is None:
+        emit_text(context.get_help())
+        raise typer.Exit(2)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that `arguments` name (absent: the process's) and return the exit code.
+
+    0: fine; 1: the thing checked is bad or the run failed; 2: wrong usage or config; 130: interrupted.
+    """
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    command = typer.main.get_command(app)
+    try:
+        outcome = command.main(args=arguments, prog_name="flatout", standalone_mode=False)
+    except (FlatoutError, typer.TyperException) as error:
+        _report(error, is_json="--json" in arguments)
+        return exit_code(error)
+    except (KeyboardInterrupt, typer.Abort):
+        say_error("interrupted")
+        return INTERRUPTED
+    return outcome if type(outcome) is int else 0
+
+
+def exit_code(error: Exception) -> int:
+    """2 for what the user wrote wrong, 1 for what went wrong."""
+    if isinstance(error, typer.TyperException):
+        return int(error.exit_code)
+    return 2 if isinstance(error, ConfigError) else 1
+
+
+def _report(error: Exception, *, is_json: bool) -> None:
+    message = _message(error)
+    if is_json:
+        emit_json({"error": {"type": type(error).__name__, "message": message}})
+    else:
+        say_error(message)
+
+
+def _message(error: Any) -> str:
+    if not isinstance(error, typer.TyperException):
+        return str(error)
+    context = getattr(error, "ctx", None)
+    hint = f"\n'{context.command_path} --help' shows what it takes" if context else ""
+    return error.format_message() + hint

@@ -1,0 +1,104 @@
+"""A failed validation in plain words: which key, where it was given, what it is and what was wanted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from flatout.config.fields import AnyField
+from flatout.config.layer import MISSING, Layer, Path, dotted, leaves, lookup, word
+from flatout.config.merge import winner
+from flatout.config.overrides import PREFIX
+from flatout.config.suggest import nearest_key
+
+
+def explain(error: ValidationError, merged: Mapping[Any, Any], layers: Sequence[Layer]) -> list[str]:
+    """A sentence for each wrong key of `merged`, one for each of the `layers` that give an unknown key."""
+    wrong: dict[Path, list[ErrorDetails]] = {}
+    for details in error.errors(include_url=False):
+        wrong.setdefault(_path(details, merged), []).append(details)
+    # A value that may be of several types fails once as a whole and once inside; the inside says more.
+    outer = {path[:end] for path in wrong for end in range(len(path))}
+    sentences: list[str] = []
+    for path in [path for path in wrong if path not in outer]:
+        if wrong[path][0]["type"] == "extra_forbidden":
+            sentences += [_unknown(path, layer) for layer in layers if layer.holds(path)]
+        else:
+            sentences.append(_unfit(path, wrong[path], merged, layers))
+    return sorted(sentences, key=_in_file_order)
+
+
+def refuse_switches(config: BaseModel, merged: Mapping[Any, Any], layers: Sequence[Layer]) -> list[str]:
+    """One sentence for each number that was given as true or false, which pydantic takes for 1 and 0."""
+    accepted = config.model_dump()
+    return [
+        f"{_where(path, layers)} is {word(value)}; wanted a number"
+        for path, value in leaves(merged)
+        if isinstance(value, bool) and type(lookup(accepted, path)) in (int, float)
+    ]
+
+
+def _in_file_order(sentence: str) -> list[str]:
+    """Sorts "line 9" before "line 10"."""
+    return [part.zfill(8) if part.isdigit() else part for part in re.split(r"(\d+)", sentence)]
+
+
+def _unfit(path: Path, found: list[ErrorDetails], merged: Mapping[Any, Any], layers: Sequence[Layer]) -> str:
+    wanted = " or ".join(dict.fromkeys(_wanted(details) for details in found))
+    value = lookup(merged, path, MISSING)
+    got = "is missing" if value is MISSING else f"is {word(value)}"
+    return f"{_where(path, layers)} {got}; wanted {wanted}"
+
+
+def _unknown(path: Path, layer: Layer) -> str:
+    nearest = nearest_key(path)
+    if nearest and layer.origin == "environment":
+        nearest = PREFIX + nearest.replace(".", "__").upper()
+    hint = f"did you mean '{nearest}'?" if nearest else "'flatout config' lists the known ones"
+    return f"{layer.describe(path)}: unknown key '{dotted(layer.spelling(path))}'; {hint}"
+
+
+def _where(path: Path, layers: Sequence[Layer]) -> str:
+    layer = winner(layers, path) or winner(layers, path[:1])
+    return f"{layer.describe(path)}: '{dotted(layer.spelling(path))}'" if layer else f"'{dotted(path)}'"
+
+
+def _wanted(details: ErrorDetails) -> str:
+    context = details.get("ctx", {})
+    if details["type"] == "missing":
+        return "a value"
+    if details["type"] == "union_tag_not_found":
+        kinds = [kind.model_fields["kind"].default for kind in get_args(get_args(AnyField)[0])]
+        return ", ".join(f"'{kind}'" for kind in kinds)
+    if details["type"] == "union_tag_invalid":
+        return str(context["expected_tags"])
+    noun, _, rest = details["msg"].partition(" should ")
+    rest = rest.partition(", unable to")[0].partition(" or instance of")[0]
+    return _PLAIN.get(rest, rest.removeprefix("be ")) if noun == "Input" else f"a {noun.lower()} to {rest}"
+
+
+_PLAIN = {
+    "be a valid integer": "a whole number",
+    "be a valid number": "a number",
+    "be a valid string": "text",
+    "be a valid boolean": "true or false",
+    "be a valid dictionary": "keys with values",
+    "be a valid list": "a list",
+    "be a valid tuple": "a list",
+}
+"""What pydantic wants after "should", in words of a config file."""
+
+
+def _path(details: ErrorDetails, merged: Mapping[Any, Any]) -> Path:
+    """The key that an error is about: pydantic's location without the names of union members in it."""
+    path: Path = ()
+    for part in details["loc"]:
+        if lookup(merged, (*path, part), MISSING) is not MISSING:
+            path = (*path, part)
+    if details["type"].startswith("union_tag"):
+        return (*path, "kind")
+    return (*path, details["loc"][-1]) if details["type"] == "missing" else path

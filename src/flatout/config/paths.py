@@ -1,0 +1,55 @@
+"""Paths in a config: `~` and `$VAR` are expanded, and files beside the config file are found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from os import PathLike, fspath
+from pathlib import Path as FilePath
+from typing import Any
+
+from flatout.config.findings import Findings
+from flatout.config.layer import Layer, dotted, leaves, put
+
+PATH_KEYS = frozenset({"manifest", "base_path", "preprocessed_data_dir", "output_dir", "pretrained"})
+"""Top-level keys whose text is a path; `manifest` may hold one path a split."""
+
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+
+
+def resolve_paths(
+    layer: Layer, folder: FilePath | None, environ: Mapping[str, str], findings: Findings
+) -> Layer:
+    """The layer with its paths expanded, and relative ones joined to `folder` where they exist there.
+
+    A relative path that `folder` does not have stays relative to the current folder. A path that names a
+    variable that is not set is a problem.
+    """
+    values: dict[Any, Any] = {}
+    for path, value in leaves(layer.values):
+        if path[0] in PATH_KEYS and isinstance(value, str | PathLike):
+            try:
+                value = _beside(_expand(fspath(value), environ), folder)
+            except KeyError as error:
+                findings.problems.append(
+                    f"{layer.describe(path)}: '{dotted(layer.spelling(path))}' is {value!r}, "
+                    f"but the variable {error.args[0]} is not set"
+                )
+        put(values, path, value)
+    return replace(layer, values=values)
+
+
+def _expand(text: str, environ: Mapping[str, str]) -> str:
+    text = _VARIABLE.sub(lambda match: environ[match[1] or match[2]], text)
+    if text == "~" or text.startswith(("~/", "~\\")):
+        return environ.get("HOME", str(FilePath.home())) + text[1:]
+    return text
+
+
+def _beside(text: str, folder: FilePath | None) -> str:
+    # From the config's own folder both readings are one; the short form is kept.
+    if not text or folder is None or "://" in text or folder == FilePath.cwd():
+        return text
+    candidate = folder / text
+    return str(candidate) if not FilePath(text).is_absolute() and candidate.exists() else text

@@ -1,0 +1,59 @@
+"""What tasks and presets say: two packaged YAML files, looked up by name."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from flatout.config.layer import Layer
+from flatout.config.merge import merge
+from flatout.config.text import parse_yaml
+from flatout.errors import ConfigError
+
+
+def list_tasks() -> dict[str, dict[str, Any]]:
+    """Every task with the settings it has by default."""
+    return _read("tasks.yaml")
+
+
+def list_presets() -> dict[str, str]:
+    """Every preset with one line that says what it is for."""
+    return {name: entry["summary"] for name, entry in _read("presets.yaml").items()}
+
+
+def task_layer(task: Any) -> Layer:
+    """The defaults of a task; nothing for a task that is None or unknown."""
+    found = list_tasks().get(task) if isinstance(task, str) else None
+    return Layer(f"task {task}", found or {})
+
+
+def preset_layer(preset: Any, task: Any) -> Layer:
+    """The settings of a preset: its common part, and over it what it says for `task`."""
+    entry = _read("presets.yaml").get(preset) if isinstance(preset, str) else None
+    origin = f"preset {preset}"
+    if entry is None:
+        return Layer(origin, {})
+    own = entry.get("tasks", {}).get(task) if isinstance(task, str) else None
+    return Layer(origin, merge([Layer(origin, entry["common"]), Layer(origin, own or {})]))
+
+
+def describe_preset(name: str) -> dict[str, Any]:
+    """A preset as it is written down: summary, common, and tasks.
+
+    Raises:
+        ConfigError: there is no such preset.
+    """
+    presets = _read("presets.yaml")
+    if name not in presets:
+        raise ConfigError(f"there is no preset '{name}'; wanted one of {', '.join(presets)}")
+    return {"summary": presets[name]["summary"], "common": presets[name]["common"]} | {
+        "tasks": presets[name].get("tasks", {})
+    }
+
+
+@cache
+def _read(name: str) -> dict[str, Any]:
+    text = (files("flatout.config") / "data" / name).read_text(encoding="utf-8")
+    values, _ = parse_yaml(text, name)
+    return dict(values)

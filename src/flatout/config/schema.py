@@ -1,0 +1,75 @@
+"""Config: every setting of flatout in one flat, typed, immutable model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import PrivateAttr
+
+from flatout.config.augmentation import AugmentSettings
+from flatout.config.loader import SplitSettings
+from flatout.config.monitor import MonitorSettings
+from flatout.config.prepare import PrepareSettings
+from flatout.config.reading import ReadSettings
+from flatout.config.section import Section
+from flatout.config.source import SourceSettings
+from flatout.config.train import TrainSettings
+
+Task = Literal["cardiac_ct", "heart_sound", "speech", "segmentation", "sequence_vae"]
+Preset = Literal[
+    "recommended",
+    "max_performance",
+    "memory_limited",
+    "debug",
+    "windows",
+    "linux",
+    "low_memory_gpu",
+    "high_memory_gpu",
+]
+
+
+class TaskSettings(Section):
+    """What is trained, and the ready-made settings a config starts from."""
+
+    task: Task | None = None
+    """The kind of training; its own defaults stand below everything else."""
+    preset: Preset | None = None
+    """Ready-made settings between the task's defaults and the file; see `flatout presets`."""
+
+
+# pydantic lists the fields of the last base first: read from the bottom up.
+class Config(
+    MonitorSettings,
+    TrainSettings,
+    AugmentSettings,
+    ReadSettings,
+    SplitSettings,
+    PrepareSettings,
+    SourceSettings,
+    TaskSettings,
+):
+    """All settings. `load_config` makes one with the task's and the preset's values in place."""
+
+    _config_dir: Path | None = PrivateAttr(default=None)
+
+    @property
+    def config_dir(self) -> Path | None:
+        """Folder of the file it was loaded from, where modules of `transform` are looked for too."""
+        return self._config_dir
+
+    def __eq__(self, other: object) -> bool:
+        """Equal settings; where they were read from does not count."""
+        if not isinstance(other, Config):
+            return NotImplemented
+        return self.model_dump() == other.model_dump()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def config_schema() -> dict[str, Any]:
+    """The JSON schema of a config file with canonical names, descriptions and defaults."""
+    schema = Config.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "flatout config"} | {
+        key: value for key, value in schema.items() if key != "title"
+    }

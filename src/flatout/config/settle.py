@@ -1,0 +1,89 @@
+"""What follows from several settings together: fast detection, and loaders without workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from flatout.config.layer import Layer, Path, dotted, word
+from flatout.config.loader import SECTION_OF, LoaderSettings, SplitSettings
+from flatout.config.merge import winner
+from flatout.config.monitor import FAST_DETECTION
+
+MOST_WORKERS = 16
+"""More workers than this are rarely faster."""
+
+_IDLE = {"prefetch_factor": None, "persistent_workers": False}
+"""What worker settings become where there are no workers; torch raises on anything else."""
+
+
+def fast_detection_layer(merged: dict[Any, Any]) -> Layer:
+    """The slower looks that `fast_detection` stands for; weaker than anything said about `monitor`."""
+    is_on = merged.get("fast_detection") in (True, "true", "yes", "on")
+    return Layer("fast_detection", {"monitor": dict(FAST_DETECTION)} if is_on else {})
+
+
+def yield_to_top_level(layers: Sequence[Layer]) -> list[Layer]:
+    """Layers in which a split's exception gives way to a stronger layer's word on all splits.
+
+    `--batch-size 4` outdoes a file's `train_ds.batch_size`; within one layer the exception holds.
+    """
+    outdone: set[Any] = set()
+    kept: list[Layer] = []
+    for layer in reversed(layers):
+        values = {
+            name: {key: inner for key, inner in value.items() if key not in outdone}
+            if name in SECTION_OF.values() and isinstance(value, dict)
+            else value
+            for name, value in layer.values.items()
+        }
+        kept.append(replace(layer, values=values))
+        outdone |= layer.values.keys() & LoaderSettings.model_fields.keys()
+    return kept[::-1]
+
+
+def settle_workers(merged: dict[Any, Any], layers: Sequence[Layer]) -> list[str]:
+    """Change `merged` so that loaders without workers prefetch nothing; a note for each given value lost."""
+    notes: list[str] = []
+    for name in SECTION_OF.values():
+        section = merged.get(name)
+        if isinstance(section, dict) and section.keys() & {"num_workers", *_IDLE}:
+            if _has_none({**merged, **section}):
+                notes += _idle(section, (name,), layers)
+            elif _has_none(merged):
+                merged[name] = {key: merged.get(key, _default(key)) for key in _IDLE} | section
+    if _has_none(merged):
+        notes += _idle(merged, (), layers)
+    return notes
+
+
+def many_workers(config: SplitSettings) -> list[str]:
+    """A note for each number of workers above the cores, or above what ever pays."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    most = min(cores, MOST_WORKERS)
+    given = {config.num_workers, *(getattr(config, name).num_workers for name in SECTION_OF.values())}
+    return [
+        f"num_workers: {number} is kept, but more than {most} rarely pay on this machine"
+        for number in sorted(number for number in given if isinstance(number, int))
+        if number > most
+    ]
+
+
+def _has_none(place: dict[Any, Any]) -> bool:
+    return str(place.get("num_workers")) == "0"
+
+
+def _idle(place: dict[Any, Any], path: Path, layers: Sequence[Layer]) -> list[str]:
+    notes = [
+        f"{dotted((*path, key))}: {word(place[key])} has no effect with 0 workers; it becomes {word(idle)}"
+        for key, idle in _IDLE.items()
+        if place.get(key, idle) != idle and winner(layers, (*path, key))
+    ]
+    place |= _IDLE
+    return notes
+
+
+def _default(key: str) -> Any:
+    return LoaderSettings.model_fields[key].default

@@ -1,0 +1,39 @@
+"""Anything a transform or dataset returns for a field -> a NumPy array, without importing torch or Pillow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flatout.errors import SampleError
+from flatout.types import Array
+
+
+def to_array(name: str, value: Any) -> Array:
+    """Arrays, tensors, PIL images, numbers, strings and nested lists of numbers.
+
+    Raises:
+        SampleError: the value is none of these, or an array of objects.
+    """
+    if isinstance(value, str):
+        return np.frombuffer(value.encode(), np.uint8)
+    if isinstance(value, bytes):
+        return np.frombuffer(value, np.uint8)
+    if isinstance(value, bool | np.bool_):
+        return np.asarray(value)
+    if isinstance(value, float):
+        return np.asarray(value, np.float32)  # what torch's default collate would give it, too
+    if hasattr(value, "detach") and hasattr(value, "cpu"):  # a torch tensor
+        value = value.detach().cpu().numpy()
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise SampleError("transform", f"field '{name}': {error}") from error
+    if array.dtype.kind not in "biufc":
+        raise SampleError(
+            "transform",
+            f"field '{name}' is {type(value).__name__} of dtype {array.dtype}; wanted numbers, an array, "
+            "a tensor, an image or a string",
+        )
+    return array

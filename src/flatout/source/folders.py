@@ -1,0 +1,158 @@
+"""A folder tree as a manifest: every file once, in an order that depends on the names alone."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from flatout.errors import ManifestError
+from flatout.source.columns import kinds_by_suffix, suffix_of
+from flatout.source.layouts import Item, arrange
+from flatout.source.paths import is_inside
+from flatout.source.series import are_series, holds_dicom, is_dicom_name
+
+_IGNORED = {"Thumbs.db", "desktop.ini", "__MACOSX", "DICOMDIR"}
+
+
+@dataclass(frozen=True)
+class FolderPart:
+    """What a folder tree holds, as a table of paths relative to `base`."""
+
+    table: pa.Table
+    base: Path
+    path_columns: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def read_folder(root: Path, allow_outside: bool = False) -> FolderPart:
+    """One row a sample of a tree: image and mask by name, file and class by folder, or files alone.
+
+    Symbolic links to folders outside the tree are followed only if allowed; links to files stay in the table
+    and are judged when they are read.
+
+    Raises:
+        ManifestError: the folder cannot be listed, or holds nothing that a decoder knows.
+    """
+    tree = scan_tree(root, allow_outside)
+    items = _of_one_kind(_with_series(root, tree.files), root, tree.notes)
+    base = root
+    if items[0].path == "":  # the root itself is the series
+        base, items = root.parent, [Item(root.name, "volume")]
+    layout = arrange(items)
+    columns = {name: pa.array(values, pa.large_string()) for name, values in layout.columns.items()}
+    return FolderPart(
+        pa.table(columns),
+        base,
+        layout.path_columns,
+        (*tree.notes, f"{root.name}: {layout.told}", *layout.notes),
+    )
+
+
+@dataclass
+class Tree:
+    """Relative paths of all files below a folder, sorted bytewise, and what was passed over."""
+
+    files: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def scan_tree(root: Path, allow_outside: bool = False) -> Tree:
+    """All files below `root`, hidden ones left out. A million files take a few seconds."""
+    tree = Tree()
+    passed_over: Counter[str] = Counter()
+    start = os.fspath(root)
+    real_root = os.path.realpath(start)
+    stack: list[tuple[str, tuple[str, ...]]] = [("", (real_root,))]
+    while stack:
+        prefix, chain = stack.pop()
+        for entry in _entries(os.path.join(start, prefix) if prefix else start):
+            name = prefix + entry.name
+            if entry.is_dir():
+                target = _folder_to_enter(entry, chain, allow_outside)
+                if target is None:
+                    passed_over["linked folders that lead outside or in a circle"] += 1
+                else:
+                    stack.append((name + "/", target))
+            elif not (entry.is_file() or entry.is_symlink()):
+                passed_over["devices, pipes and sockets"] += 1
+            elif not name.isascii() and not _is_utf8(name):
+                passed_over["files whose names are not UTF-8"] += 1
+            else:
+                tree.files.append(name)
+    tree.files.sort()  # by code point, which is the order of the UTF-8 bytes
+    tree.notes += [f"{root.name}: left out {num:,} {what}" for what, num in sorted(passed_over.items())]
+    return tree
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [e for e in entries if not e.name.startswith(".") and e.name not in _IGNORED]
+    except OSError as error:
+        raise ManifestError(f"{folder}: {error.strerror or error}") from error
+
+
+def _folder_to_enter(
+    entry: os.DirEntry[str], chain: tuple[str, ...], allow_outside: bool
+) -> tuple[str, ...] | None:
+    """The real folders that links led to on the way into this one; None: it is not entered."""
+    if not entry.is_symlink():
+        return chain
+    target = os.path.realpath(entry.path)
+    leads_back = is_inside(os.path.realpath(Path(entry.path).parent), target)
+    if target in chain or leads_back or not (allow_outside or is_inside(target, chain[0])):
+        return None
+    return (*chain, target)
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _with_series(root: Path, files: Sequence[str]) -> list[Item]:
+    """Files as items of their kind, folders of one DICOM series as one volume each."""
+    start = os.fspath(root)
+    folders: dict[str, list[str]] = {}
+    for path in files:
+        folder, _, name = path.rpartition("/")
+        if is_dicom_name(name):
+            folders.setdefault(folder, []).append(name)
+    if folders:
+        counts = Counter(path.rpartition("/")[0] for path in files)
+        folders = {f: names for f, names in folders.items() if len(names) == counts[f]}
+    dicom = {f: names for f, names in folders.items() if holds_dicom(os.path.join(start, f), names)}
+    if not are_series((os.path.join(start, f), names) for f, names in dicom.items()):
+        dicom = {}
+    kinds = kinds_by_suffix()
+    items = [Item(folder, "volume") for folder in dicom]
+    items += [Item(p, kinds.get(suffix_of(p), "")) for p in files if p.rpartition("/")[0] not in dicom]
+    return sorted(items)
+
+
+def _of_one_kind(items: Sequence[Item], root: Path, notes: list[str]) -> list[Item]:
+    """The items of the kind that most have; READMEs, tables and thumbnails beside them are noted."""
+    kinds = Counter(item.kind for item in items if item.kind)
+    others = Counter(suffix_of(item.path) or "no suffix" for item in items if not item.kind)
+    if not kinds:
+        told = ", ".join(f"{num:,} {suffix}" for suffix, num in others.most_common(5)) or "nothing"
+        raise ManifestError(f"{root} holds no file that a decoder knows (found: {told})")
+    order = ("volume", "image", "signal", "array", "sequence")
+    kind = max(kinds, key=lambda k: (kinds[k], -order.index(k)))
+    kept = [item for item in items if item.kind == kind]
+    if kind == "sequence":  # a table of outcomes beside records in text
+        suffix = Counter(suffix_of(item.path) for item in kept).most_common(1)[0][0]
+        kept = [item for item in kept if suffix_of(item.path) == suffix]
+    others += Counter(suffix_of(item.path) or "folders" for item in set(items) - set(kept) if item.kind)
+    if others:
+        told = ", ".join(f"{num:,} {suffix}" for suffix, num in others.most_common(5))
+        notes.append(f"{root.name}: left out files that are not samples of kind {kind}: {told}")
+    return kept

@@ -1,0 +1,198 @@
+"""The manifest: one row a source sample, in columns, with a stable key each, whatever it was read from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from flatout.config.fields import AnyField
+from flatout.config.source import SourceSettings
+from flatout.errors import ManifestError
+from flatout.source.digests import digest_rows
+from flatout.source.keys import ID_NAMES, choose_keys
+from flatout.source.lists import ListColumns
+from flatout.source.parts import Part, join_parts, read_part, split_tables
+from flatout.source.splits import known_splits, normalise_split
+from flatout.source.tarred import TarIndex, expand_tars, index_tars
+from flatout.types import Row
+
+PATH_KINDS = ("volume", "image", "mask", "signal", "array")
+"""Kinds of fields whose column holds a path (a sequence may hold lists instead)."""
+
+SPLIT_NAMES = ("split", "subset", "partition", "set")
+"""Columns taken as the split when all their values are usual split names."""
+
+AUDIO_COLUMNS = ("audio_filepath", "audio_file", "audio", "path", "file")
+"""Columns that may name the members of tarred audio, the first found first."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Rows of scalars in columns: 10 million rows of a path and a label take about 1 GB."""
+
+    table: pa.Table
+    """One row a source sample, scalar columns only."""
+    keys: pa.Array
+    """Unique texts in row order; a row keeps its key when others are added."""
+    base_path: Path
+    """Folder that the paths start from."""
+    path_columns: tuple[str, ...]
+    """Columns whose values are paths, to be given to `resolve_path`, and that of the tar members."""
+    lists: ListColumns | None = None
+    """Where the rows' lists stand (Parquet)."""
+    tar: TarIndex | None = None
+    """Where the rows' members stand (tarred audio)."""
+    notes: tuple[str, ...] = ()
+    """What was guessed or passed over, in plain words."""
+    split_column: str | None = None
+    """Column that names each row's split, where the settings or the source itself have one."""
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def rows(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> list[Row]:
+        """These rows as keys and Python values: None for null, ListCell for lists, SourceFile for members."""
+        picked = np.asarray(indices, np.int64)
+        keys = self.keys.take(pa.array(picked)).to_pylist()
+        values: list[dict[str, Any]] = [{} for _ in keys]
+        if self.table.num_columns:
+            values = self.table.take(pa.array(picked)).to_pylist()
+        for index, row in zip(picked.tolist(), values, strict=True):
+            if self.tar is not None and row[self.tar.column] is not None:
+                row[self.tar.column] = self.tar.file_of(index, row[self.tar.column])
+            if self.lists is not None:
+                row |= self.lists.cells(index)
+        return [Row(key, row) for key, row in zip(keys, values, strict=True)]
+
+    def digests(self, columns: Sequence[str]) -> NDArray[np.uint64]:
+        """A hash of each row's values in these columns, lists by content; see `digest_rows`."""
+        return digest_rows(self.table, columns, self.lists)
+
+    def take(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> Manifest:
+        """A manifest of these rows, in this order."""
+        picked = np.asarray(indices, np.int64)
+        return replace(
+            self,
+            table=self.table.take(pa.array(picked)) if self.table.num_columns else self.table,
+            keys=self.keys.take(pa.array(picked)),
+            lists=self.lists.take(picked) if self.lists else None,
+            tar=self.tar.take(picked) if self.tar else None,
+        )
+
+
+def read_manifest(source: SourceSettings, fields: Mapping[str, AnyField] | None = None) -> Manifest:
+    """The manifest that the settings name: a file, a folder, or one of these per split.
+
+    `fields` (default: those of the settings) say which columns hold paths; without any, that is found out.
+
+    Raises:
+        ManifestError: it cannot be read, contradicts itself, or lacks a column that a field names.
+    """
+    fields = source.fields if fields is None else fields
+    parts = [_read(path, split, source, fields) for split, path in _named(source)]
+    if source.base_path is None and len({part.base for part in parts}) > 1:
+        joined = join_parts(parts, source.allow_outside_base)
+    else:
+        joined = join_parts(parts, True) if len(parts) > 1 else parts[0]
+    notes = list(joined.notes)
+    tar = None
+    if source.tarred_audio_filepaths:
+        column = _audio_column(joined.table, fields)
+        tars = expand_tars(source.tarred_audio_filepaths, joined.base)
+        tar, tar_notes = index_tars(joined.table, column, tars)
+        notes += tar_notes
+        joined = replace(joined, path_columns=tuple(dict.fromkeys([column, *joined.path_columns])))
+    _check_columns(joined, fields)
+    keys, told = choose_keys(joined.table, joined.path_columns, source.key_column, joined.lists)
+    split_column = _split_column(joined.table, source)
+    notes += [told, *([f"splits: column '{split_column}'"] if split_column else [])]
+    table = joined.table.combine_chunks() if joined.table.num_columns else joined.table
+    return Manifest(
+        table, keys, joined.base, joined.path_columns, joined.lists, tar, tuple(notes), split_column
+    )
+
+
+def manifest_of_range(num_rows: int) -> Manifest:
+    """A manifest of numbers alone, column `index`, for samples that are not files (a dataset's items)."""
+    numbers = pa.array(np.arange(num_rows, dtype=np.int64))
+    return Manifest(pa.table({"index": numbers}), numbers.cast(pa.large_string()), Path.cwd(), ())
+
+
+def _named(source: SourceSettings) -> list[tuple[str | None, Path]]:
+    """(split, path) of each manifest."""
+    if not source.manifest:
+        raise ManifestError("no manifest: set `manifest` to a CSV, TSV, Parquet, JSON lines file or a folder")
+    if isinstance(source.manifest, str):
+        path = Path(source.manifest).expanduser().absolute()
+        return [*split_tables(path).items()] or [(None, path)]
+    known = {"train", "val", "test", *map(normalise_split, source.splits.ratios)}
+    unknown = [name for name in source.manifest if normalise_split(name) not in known]
+    if unknown:
+        raise ManifestError(f"manifest: unknown split '{unknown[0]}'; known: {', '.join(sorted(known))}")
+    return [(normalise_split(s), Path(p).expanduser().absolute()) for s, p in source.manifest.items()]
+
+
+def _read(path: Path, split: str | None, source: SourceSettings, fields: Mapping[str, AnyField]) -> Part:
+    base = None
+    if source.base_path is not None:
+        base = Path(source.base_path).expanduser().absolute()
+        if not base.is_dir():
+            raise ManifestError(f"base_path {base} is not a folder")
+    text = {source.key_column, source.splits.group, *_path_columns(fields), *ID_NAMES}
+    text |= {f.column or name for name, f in fields.items() if f.kind == "text"} or {"text", "transcript"}
+    part = read_part(path, base, {name.lower() for name in text if name}, source.allow_outside_base)
+    if fields:
+        named = [c for c in dict.fromkeys(_path_columns(fields)) if c in part.table.column_names]
+        part = replace(part, path_columns=tuple(named))
+    return part.with_split(split, source.splits.column or "split") if split else part
+
+
+def _path_columns(fields: Mapping[str, AnyField]) -> list[str]:
+    found = []
+    for name, field in fields.items():
+        if field.kind in PATH_KINDS or (field.kind == "sequence" and (field.column or not field.columns)):
+            found.append(field.column or name)
+        if field.kind == "signal" and field.cycle_column:
+            found.append(field.cycle_column)
+    return found
+
+
+def _audio_column(table: pa.Table, fields: Mapping[str, AnyField]) -> str:
+    signals = [field.column or name for name, field in fields.items() if field.kind == "signal"]
+    for name in (*signals, *AUDIO_COLUMNS):
+        if name in table.column_names:
+            return name
+    raise ManifestError(f"tarred audio: no column names the members; wanted {', '.join(AUDIO_COLUMNS)}")
+
+
+def _check_columns(part: Part, fields: Mapping[str, AnyField]) -> None:
+    """Every column that a field names must be there."""
+    have = [*part.table.column_names, *(part.lists.names if part.lists else ())]
+    for name, field in fields.items():
+        if field.kind in ("transform", "custom"):
+            continue
+        wanted = [field.column or name]
+        if field.kind == "sequence" and field.columns and field.column is None:
+            wanted = field.columns
+        for column in wanted:
+            if column not in have:
+                raise ManifestError(f"field '{name}' wants column '{column}'; there are: {', '.join(have)}")
+
+
+def _split_column(table: pa.Table, source: SourceSettings) -> str | None:
+    """The column that names the splits: as set, or one with such a name and only such values."""
+    if source.splits.column is not None:
+        if source.splits.column not in table.column_names:
+            told = ", ".join(table.column_names)
+            raise ManifestError(f"splits.column '{source.splits.column}' is not a column; there are: {told}")
+        return source.splits.column
+    for name in table.column_names:
+        if name.lower() in SPLIT_NAMES and known_splits(table[name].unique().to_pylist()):
+            return str(name)
+    return None

@@ -1,0 +1,245 @@
+"""Manifest files become columns: CSV, TSV, Parquet and JSON lines, with errors that name the line.
+
+Types of CSV and TSV columns: everything is read as text first; a column becomes int64 or float64 only if
+every value is such a number in its plain form. One `007`, one `+5` or one word, and all of it stays text.
+Empty cells are missing; in columns of numbers so are NA, N/A, NaN, null and None. `""` in quotes is an empty
+text. Columns named in `text_columns` (keys, groups, paths; lower case) always stay text.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from flatout.errors import ManifestError
+from flatout.source.jsonlines import read_json_lines
+from flatout.source.lists import ListColumns
+
+SUFFIXES = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".jsonlines", ".json", ".ndjson")
+"""Manifest files by their lower-case suffix."""
+
+BLOCK_BYTES = 16 << 20
+"""Longest CSV line; a longer one is a quote that was never closed."""
+
+BIG_GROUP_BYTES = 1 << 30
+"""Row groups above this size are worth a word: every worker holds one."""
+
+_INTEGER = r"^-?(0|[1-9][0-9]{0,17})$"
+_NUMBER = r"^-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^-?(inf|Inf|infinity|Infinity)$"
+_WANTED = "scalars and lists of numbers are read"
+_MISSING = pa.array(["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"], pa.large_string())
+
+
+@dataclass(frozen=True)
+class TablePart:
+    """What one manifest file holds: scalar columns, where its list columns stand, what to say about it."""
+
+    table: pa.Table
+    lists: ListColumns | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_table(path: Path, text_columns: Collection[str] = ()) -> TablePart:
+    """The columns of one manifest file; its suffix says the format.
+
+    Raises:
+        ManifestError: no such file, unknown suffix, damaged content (with the line), no rows.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ManifestError(f"{path}: a manifest ends in one of {', '.join(SUFFIXES)}, or is a folder")
+    try:
+        if suffix in (".csv", ".tsv"):
+            part = _read_csv(path, "\t" if suffix == ".tsv" else ",", text_columns)
+        elif suffix in (".parquet", ".pq"):
+            part = _read_parquet(path)
+        else:
+            part = TablePart(*read_json_lines(path))
+    except OSError as error:
+        raise ManifestError(f"{path}: {error.strerror or error}") from error
+    if not part.table.num_rows:
+        raise ManifestError(f"{path} has no rows")
+    return part
+
+
+def _read_csv(path: Path, delimiter: str, text_columns: Collection[str]) -> TablePart:
+    names, delimiter = _read_header(path, delimiter)
+    try:
+        table = pacsv.read_csv(
+            path,
+            pacsv.ReadOptions(block_size=BLOCK_BYTES),
+            pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            pacsv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.large_string()),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise _explain(path, delimiter, len(names), error) from error
+    plain = _plain_names(names, path)
+    columns = [
+        column if name.lower() in text_columns else _typed(column)
+        for name, column in zip(plain, table.itercolumns(), strict=True)
+    ]
+    notes = () if delimiter in ",\t" else (f"{path.name}: columns are separated by '{delimiter}'",)
+    return TablePart(pa.table(columns, names=plain), notes=notes)
+
+
+def _read_header(path: Path, delimiter: str) -> tuple[list[str], str]:
+    """Column names as written, and the delimiter: Excel writes `;` instead of `,` in half of Europe."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            lines = (line for line in file if line.strip())
+            names = next(csv.reader(lines, delimiter=delimiter), None)
+            if delimiter == "," and names and len(names) == 1 and ";" in names[0]:
+                return names[0].split(";"), ";"
+    except UnicodeDecodeError:
+        raise _bad_encoding(path) from None
+    except csv.Error as error:
+        raise ManifestError(f"{path}, line 1: {error}") from error
+    if not names:
+        raise ManifestError(f"{path} is empty; a first line with column names is wanted")
+    return names, delimiter
+
+
+def _plain_names(names: list[str], path: Path) -> list[str]:
+    """Names without surrounding blanks; a nameless column (pandas' index) is called column_N."""
+    plain = [name.strip() or f"column_{i}" for i, name in enumerate(names, 1)]
+    twice = next((name for name in plain if plain.count(name) > 1), None)
+    if twice is not None:
+        raise ManifestError(f"{path} has two columns named '{twice}'; rename one")
+    return plain
+
+
+def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column as int64 or float64 where all its values are plain numbers, else as it is."""
+    if not _holds(column.slice(0, 1000), _NUMBER):  # spares the whole scan for most columns of text
+        return column
+    if not _holds(column, _NUMBER):
+        return column
+    numbers = pc.if_else(pc.is_in(pc.utf8_trim_whitespace(column), _MISSING), None, column)
+    if numbers.null_count == len(numbers):
+        return column
+    kind = pa.int64() if _holds(column, _INTEGER) else pa.float64()
+    return pc.utf8_trim_whitespace(numbers).cast(kind)
+
+
+def _holds(column: pa.ChunkedArray, pattern: str) -> bool:
+    """Whether every value is missing or matches."""
+    trimmed = pc.utf8_trim_whitespace(column)
+    fits = pc.or_(pc.match_substring_regex(trimmed, pattern), pc.is_in(trimmed, _MISSING))
+    return bool(pc.all(fits.fill_null(True)).as_py() in (True, None))
+
+
+def _explain(path: Path, delimiter: str, num_columns: int, error: pa.ArrowInvalid) -> ManifestError:
+    """The first thing wrong in a CSV that Arrow refused, found by a slow second reading."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, delimiter=delimiter)
+            line, num_rows = 1, 0
+            for row in reader:
+                if row and len(row) != num_columns:
+                    return ManifestError(f"{path}, line {line}: {len(row)} values, {num_columns} columns")
+                line, num_rows = reader.line_num + 1, num_rows + bool(row)
+    except UnicodeDecodeError:
+        return _bad_encoding(path)
+    except csv.Error as problem:
+        return ManifestError(f"{path}, line {line}: {problem} (a quote that is never closed?)")
+    if num_rows <= 1:
+        return ManifestError(f"{path} has no rows")
+    return ManifestError(f"{path}: {error}")
+
+
+def _bad_encoding(path: Path) -> ManifestError:
+    """Names the first line that is not UTF-8."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if number == 1 and line[:2] in (b"\xff\xfe", b"\xfe\xff"):
+                return ManifestError(f"{path} is UTF-16; save it as UTF-8")
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                byte = line[error.start]
+                return ManifestError(
+                    f"{path}, line {number}: byte 0x{byte:02x} is not UTF-8; save it as UTF-8"
+                )
+    return ManifestError(f"{path} is not UTF-8")
+
+
+def _read_parquet(path: Path) -> TablePart:
+    try:
+        with pq.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            names = [name for name in schema.names if not name.startswith("__index_level_")]
+            scalars = [name for name in names if _is_scalar(schema.field(name).type)]
+            lists = [name for name in names if _is_number_list(schema.field(name).type)]
+            table = _plain_types(file.read(columns=scalars)) if scalars else _no_columns(file.metadata)
+            metadata = file.metadata
+    except pa.ArrowException as error:
+        raise ManifestError(f"{path} cannot be read as Parquet: {error}") from error
+    if len(set(names)) < len(names):
+        raise ManifestError(f"{path} has two columns of one name; rename one")
+    others = [name for name in names if name not in scalars and name not in lists]
+    notes = [f"{path.name}: left out column '{n}' ({schema.field(n).type}); {_WANTED}" for n in others]
+    where = ListColumns.of_file(path, lists, metadata) if lists else None
+    return TablePart(table, where, (*notes, *_memory_note(path, metadata, lists)))
+
+
+def _no_columns(metadata: pq.FileMetaData) -> pa.Table:
+    """A table of as many rows without columns: a Parquet of lists alone."""
+    return pa.table({"": pa.nulls(metadata.num_rows)}).select([])
+
+
+def _plain_types(table: pa.Table) -> pa.Table:
+    """Dictionaries decoded, text as large_string (2 GiB of paths do not fit into string), half as float."""
+    columns = []
+    for column in table.itercolumns():
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if _is_text(kind):
+            kind = pa.large_string()
+        columns.append(column.cast(pa.float32() if pa.types.is_float16(kind) else kind))
+    return pa.table(columns, names=table.column_names)
+
+
+def _memory_note(path: Path, metadata: pq.FileMetaData, lists: list[str]) -> list[str]:
+    """A warning where one row group of the lists is large, because each worker holds one."""
+    largest = 0
+    for i in range(metadata.num_row_groups if lists else 0):
+        group = metadata.row_group(i)
+        columns = (group.column(j) for j in range(group.num_columns))
+        sizes = [c.total_uncompressed_size for c in columns if c.path_in_schema.split(".")[0] in lists]
+        largest = max(largest, sum(sizes))
+    if largest < BIG_GROUP_BYTES:
+        return []
+    return [f"{path.name}: a row group of {largest / 2**30:.1f} GiB; every worker holds one in memory"]
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_scalar(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_scalar(kind.value_type)
+    tests = (
+        pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_temporal,
+        pa.types.is_decimal, pa.types.is_null, _is_text,
+    )  # fmt: skip
+    return any(test(kind) for test in tests)
+
+
+def _is_number_list(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if not any(test(kind) for test in tests):
+        return False
+    values = kind.value_type
+    return bool(pa.types.is_integer(values) or pa.types.is_floating(values) or pa.types.is_boolean(values))

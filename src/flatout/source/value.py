@@ -1,0 +1,130 @@
+"""Plain manifest cells as arrays: a label, a number, a text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from flatout.config.fields import LabelField, ScalarField, TextField
+from flatout.errors import SampleError
+from flatout.source.array import cast, plan_dtype
+from flatout.types import Array
+
+MAX_SHOWN = 20
+
+
+def make_value(name: str, field: LabelField | ScalarField | TextField) -> Callable[[Any], Array]:
+    """The function that turns a cell into an array: label () int64, scalar () float32, text (n,) uint8.
+
+    It raises SampleError for a cell that is missing or no such value.
+
+    Raises:
+        ConfigError: `dtype` is no numeric dtype.
+    """
+    dtype = plan_dtype(name, field.dtype)
+    if isinstance(field, TextField):
+        return lambda value: text_bytes(name, value)
+    if isinstance(field, ScalarField):
+        return lambda value: cast(np.asarray(read_number(name, value)), dtype or np.dtype(np.float32))
+    positions = None if field.classes is None else {text: at for at, text in enumerate(field.classes)}
+    return lambda value: cast(np.asarray(read_label(name, value, positions), np.int64), dtype)
+
+
+def read_label(name: str, value: Any, positions: dict[str, int] | None) -> int:
+    """The class number of a cell: an integer, or the position of its class name.
+
+    With class names an integer is a position as well, unless the names are numbers themselves.
+    """
+    if is_missing(value):
+        raise SampleError("check", f"field '{name}': missing label")
+    number = _whole_number(value)
+    if positions is None:
+        if number is None or not -(2**63) <= number < 2**63:
+            raise SampleError(
+                "check", f"field '{name}': {value!r} is no class number, and there are no classes"
+            )
+        return number
+    text = class_name(value)
+    if text in positions:
+        return positions[text]
+    if number is not None and 0 <= number < len(positions) and not any(map(_is_digits, positions)):
+        return number
+    known = ", ".join(list(positions)[:MAX_SHOWN]) + (", ..." if len(positions) > MAX_SHOWN else "")
+    raise SampleError("check", f"field '{name}': unknown class '{text}' (known: {known})")
+
+
+def collect_classes(values: Iterable[Any], known: Sequence[str] | None) -> list[str] | None:
+    """The class names of a label column: `known` ones in their order, then new ones sorted.
+
+    None where all are integers and nothing is known: such labels are numbers already. Missing cells are
+    skipped.
+    """
+    present = [value for value in values if not is_missing(value)]
+    are_numbers = all(_whole_number(value) is not None for value in present)
+    if are_numbers and known is None:
+        return None
+    first = list(known or [])
+    if are_numbers and not any(map(_is_digits, first)):
+        return first
+    names = {class_name(value) for value in present}
+    return first + sorted(names.difference(first))
+
+
+def class_name(value: Any) -> str:
+    """A cell as the name of a class; 1, 1.0, True and " 1" are all "1"."""
+    number = _whole_number(value)
+    return str(value).strip() if number is None else str(number)
+
+
+def read_number(name: str, value: Any) -> float | int:
+    """A cell as a number; text is read as one.
+
+    Raises:
+        SampleError: missing, or no number.
+    """
+    if value is None or (isinstance(value, str) and not value.strip()):
+        raise SampleError("check", f"field '{name}': missing number")
+    try:
+        if isinstance(value, int | np.integer | np.bool_) and abs(int(value)) < 2**63:
+            return int(value)
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise SampleError("check", f"field '{name}': {value!r} is no number") from error
+
+
+def text_bytes(name: str, value: Any) -> Array:
+    """A cell as its UTF-8 bytes, (n,) uint8; an empty text is one, a missing cell is not."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        raise SampleError("check", f"field '{name}': missing text")
+    if isinstance(value, list | dict | tuple | np.ndarray):
+        raise SampleError("check", f"field '{name}': a {type(value).__name__} is no text")
+    try:
+        data = bytes(value) if isinstance(value, bytes | bytearray) else str(value).encode()
+        data.decode()
+    except UnicodeError as error:
+        raise SampleError("check", f"field '{name}': no UTF-8 text: {error}") from error
+    return np.frombuffer(data, np.uint8)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell holds nothing: None, NaN, or no text but spaces."""
+    if isinstance(value, float | np.floating):
+        return math.isnan(value)
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _whole_number(value: Any) -> int | None:
+    """The integer a cell stands for; None when it is none."""
+    if isinstance(value, int | np.integer | np.bool_):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return int(value) if value.is_integer() else None
+    return int(value) if isinstance(value, str) and _is_digits(value.strip()) else None
+
+
+def _is_digits(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) < 20

@@ -1,0 +1,1 @@
+"""What a transform is made of: the code behind an object and the values that it carries."""

@@ -1,0 +1,96 @@
+"""Commit: finished shards become the store's next version. The root is swapped last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from flatout.source import hash_file
+from flatout.store import journal
+from flatout.store.checks import content_hash
+from flatout.store.files import write_durable_text
+from flatout.store.index import index_schema, write_index
+from flatout.store.job import Job
+from flatout.store.metadata import ShardMeta, StoreMeta, save_metadata
+from flatout.store.samples import in_manifest_order, renumbered
+from flatout.store.task import BadRow
+from flatout.store.view import VIEW, write_view
+from flatout.types import Array, FieldSpec
+
+QUARANTINE = "quarantine.jsonl"
+STATS = "preprocessing_stats.json"
+SPLIT_ORDER = ("train", "val", "test")
+
+
+def commit(
+    folder: Path,
+    job: Job,
+    fields: Sequence[FieldSpec],
+    shards: Sequence[ShardMeta],
+    samples: Any,
+    positions: Array,
+    bad: Sequence[BadRow],
+    stats: Mapping[str, Any],
+) -> StoreMeta:
+    """Write index, view, quarantine and stats, then the root that names them.
+
+    Args:
+        samples: key, place, digest, lengths and records of every live sample.
+        positions: manifest position of each of them.
+    """
+    samples, positions = in_manifest_order(samples, positions)
+    samples, live_shards = renumbered(samples, shards)
+    splits, codes = _split_codes(job.splits)
+    samples = _complete(samples, fields, codes[positions], job.groups[positions])
+    index, index_hash = write_index(folder, samples)
+    write_view(folder, fields, live_shards, samples, splits)
+    write_quarantine(folder, bad)
+    identity = content_hash(samples["key"].to_pylist(), samples["digest"].to_numpy())
+    write_durable_text(folder / STATS, json.dumps({**stats, "content_hash": identity}, indent=1) + "\n")
+    meta = StoreMeta(
+        num_samples=samples.num_rows,
+        splits=splits,
+        fields=tuple(fields),
+        index=index,
+        index_blake3=index_hash,
+        content_hash=identity,
+        shards=live_shards,
+        fingerprint=job.fingerprint.to_json(),
+        settings=job.settings,
+        files={name: hash_file(folder / name) for name in (VIEW, QUARANTINE, STATS)},
+        num_bad=len(bad),
+    )
+    save_metadata(folder, meta)
+    journal.discard(folder)
+    return meta
+
+
+def write_quarantine(folder: Path, bad: Sequence[BadRow]) -> None:
+    """One JSON line a row that gave no sample, in order of key."""
+    lines = [json.dumps(asdict(row), ensure_ascii=False) for row in sorted(bad, key=lambda row: row.key)]
+    write_durable_text(folder / QUARANTINE, "".join(f"{line}\n" for line in lines))
+
+
+def _split_codes(names: Any) -> tuple[tuple[str, ...], Array]:
+    """Split names in a fixed order, and each row's number among them."""
+    found = np.unique(np.asarray(names, dtype=object).astype(str))
+    ordered = [*(name for name in SPLIT_ORDER if name in found), *(n for n in found if n not in SPLIT_ORDER)]
+    number = {name: at for at, name in enumerate(ordered)}
+    codes = np.array([number[name] for name in np.asarray(names).tolist()], dtype=np.int8)
+    return tuple(str(name) for name in ordered), codes
+
+
+def _complete(samples: Any, fields: Sequence[FieldSpec], splits: Array, groups: Array) -> Any:
+    """The index table: every column of the schema, in its order and type."""
+    for name, column in (("split", splits), ("group", groups)):
+        if name in samples.column_names:
+            samples = samples.drop_columns([name])
+        samples = samples.append_column(name, pa.array(column))
+    schema = index_schema(fields)
+    return samples.select(schema.names).cast(schema).combine_chunks()

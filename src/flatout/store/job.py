@@ -1,0 +1,235 @@
+"""Job: everything a prepare works on, settled before it starts: rows, maker, fingerprint, splits."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from flatout.config import Config
+from flatout.config.fields import AnyField, FieldSection, LabelField
+from flatout.errors import ConfigError
+from flatout.source import (
+    LIBRARIES,
+    VERSIONS,
+    DatasetMaker,
+    FieldsMaker,
+    Manifest,
+    SampleMaker,
+    TransformMaker,
+    assign_splits,
+    collect_classes,
+    guess_fields,
+    key_hashes,
+    load_object,
+    read_manifest,
+)
+from flatout.store.fingerprint import Fingerprint, fingerprint_callable, fingerprint_settings
+from flatout.types import Array, Limits
+
+
+@dataclass(frozen=True)
+class Job:
+    """Rows, how they become samples, and what the result depends on."""
+
+    manifest: Manifest
+    maker: SampleMaker
+    sections: Mapping[str, FieldSection]
+    """Settings of each field as the config has them, classes resolved."""
+    fingerprint: Fingerprint
+    columns: Sequence[str]
+    """Manifest columns that the samples depend on."""
+    splits: Any
+    """Split name of each row."""
+    groups: Array
+    """64-bit group of each row; its own key where there is none."""
+    sys_path: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    """What was guessed, in plain words."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What the store keeps of the config, to find the sources again."""
+
+    @cached_property
+    def key_hashes(self) -> Array:
+        return key_hashes(self.manifest.keys)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        kinds = {name: getattr(section, "kind", "array") for name, section in self.sections.items()}
+        masks = {name: s for name, s in self.sections.items() if getattr(s, "distance", "none") != "none"}
+        return {**kinds, **{f"{name}_distance": "distance" for name in masks}}
+
+
+def job_from_config(config: Config, known_classes: Mapping[str, Sequence[str]] | None = None) -> Job:
+    """Read the manifest and settle what the config leaves open.
+
+    Args:
+        known_classes: class lists of an earlier version of the store; their numbers never change.
+
+    Raises:
+        ConfigError, ManifestError: the settings or the manifest cannot be used.
+    """
+    if config.manifest is None:
+        raise ConfigError(
+            "no manifest: set 'manifest' (csv_path) in the config, or name one on the command line"
+        )
+    sys_path = _import_folders(config)
+    manifest = read_manifest(config, config.fields or None)
+    notes = list(manifest.notes)
+    fields, split_settings = dict(config.fields), config.splits
+    if not fields and config.transform is None:
+        guess = guess_fields(manifest)
+        fields, notes = dict(guess.fields), [*notes, *guess.notes]
+        split_settings = split_settings.model_copy(
+            update={
+                "column": split_settings.column or guess.split_column,
+                "group": split_settings.group or guess.group_column,
+            }
+        )
+    sections = resolve_classes(fields, manifest, known_classes or {})
+    maker, fingerprint = _maker(config, manifest, fields, sections)
+    groups = _column(manifest, split_settings.group, "splits.group")
+    return Job(
+        manifest=manifest,
+        maker=maker,
+        sections=sections,
+        fingerprint=fingerprint,
+        columns=value_columns(fields, manifest) if config.transform is None else _all_columns(manifest),
+        splits=assign_splits(
+            manifest.keys,
+            split_settings,
+            column=_column(manifest, split_settings.column or manifest.split_column, "splits.column"),
+            groups=groups,
+            classes=_column(manifest, split_settings.stratify, "splits.stratify"),
+        ),
+        groups=_group_hashes(manifest, groups),
+        sys_path=sys_path,
+        notes=notes,
+        settings=config.model_dump(mode="json", exclude_defaults=True),
+    )
+
+
+def job_from_dataset(dataset: Any, config: Config) -> Job:
+    """The items of a map-style dataset as rows; keys are their numbers."""
+    numbers = np.arange(len(dataset))
+    keys = pa.array([f"{number:08d}" for number in numbers], pa.large_string())
+    manifest = Manifest(pa.table({"index": numbers}), keys, Path.cwd(), path_columns=())
+    return Job(
+        manifest=manifest,
+        maker=DatasetMaker(dataset),
+        sections=dict(config.fields),
+        fingerprint=fingerprint_callable(dataset, {}, config.transform_version),
+        columns=["index"],
+        splits=assign_splits(manifest.keys, config.splits),
+        groups=key_hashes(manifest.keys),
+        sys_path=_import_folders(config),
+        settings=config.model_dump(mode="json", exclude_defaults=True),
+    )
+
+
+def resolve_classes(
+    fields: Mapping[str, AnyField], manifest: Manifest, known: Mapping[str, Sequence[str]]
+) -> dict[str, AnyField]:
+    """Fill in the class list of every label field that has none."""
+    resolved = dict(fields)
+    for name, section in fields.items():
+        if isinstance(section, LabelField) and section.classes is None:
+            column = section.column or name
+            if column not in manifest.table.column_names:
+                raise ConfigError(
+                    f"field '{name}': the manifest has no column '{column}'; "
+                    f"it has: {', '.join(manifest.table.column_names)}"
+                )
+            values = manifest.table[column].unique().to_pylist()
+            resolved[name] = section.model_copy(update={"classes": collect_classes(values, known.get(name))})
+    return resolved
+
+
+def value_columns(fields: Mapping[str, AnyField], manifest: Manifest) -> list[str]:
+    """The manifest columns that decide the samples' content."""
+    names: dict[str, None] = {}
+    for name, section in fields.items():
+        names[section.column or name] = None
+        for extra in ("cycle_column", "offset_column", "duration_column"):
+            if (column := getattr(section, extra, None)) is not None:
+                names[column] = None
+        names.update(dict.fromkeys(getattr(section, "columns", None) or ()))
+    return [name for name in names if name in set(_all_columns(manifest))]
+
+
+def _all_columns(manifest: Manifest) -> list[str]:
+    return [*manifest.table.column_names, *(manifest.lists.names if manifest.lists else ())]
+
+
+def _maker(
+    config: Config, manifest: Manifest, fields: Mapping[str, AnyField], sections: Mapping[str, AnyField]
+) -> tuple[SampleMaker, Fingerprint]:
+    if config.transform is not None:
+        function = load_object(config.transform)
+        maker = TransformMaker(
+            config.transform,
+            dict(config.transform_params),
+            str(manifest.base_path),
+            manifest.path_columns,
+            config.allow_outside_base,
+        )
+        return maker, fingerprint_callable(function, config.transform_params, config.transform_version)
+    limits = Limits(max_sample_bytes=config.max_sample_bytes)
+    fields_maker = FieldsMaker(sections, str(manifest.base_path), config.allow_outside_base, limits)
+    return fields_maker, fingerprint_settings(_field_parts(fields))
+
+
+def _field_parts(fields: Mapping[str, AnyField]) -> dict[str, Any]:
+    """What the built-in kinds' results depend on: parameters, our own version of each, their libraries."""
+    kinds = sorted({section.kind for section in fields.values()})
+    libraries = sorted({library for kind in kinds for library in LIBRARIES.get(kind, ())})
+    return {
+        "fields": {
+            name: section.model_dump(mode="json", exclude_defaults=True) for name, section in fields.items()
+        },
+        "kinds": {kind: VERSIONS.get(kind, 1) for kind in kinds},
+        "libraries": {library: _version(library) for library in libraries},
+    }
+
+
+def _version(library: str) -> str | None:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return None
+
+
+def _column(manifest: Manifest, name: str | None, setting: str) -> Any:
+    if name is None:
+        return None
+    if name not in manifest.table.column_names:
+        raise ConfigError(
+            f"{setting}: the manifest has no column '{name}'; it has: {', '.join(manifest.table.column_names)}"
+        )
+    return manifest.table[name]
+
+
+def _group_hashes(manifest: Manifest, groups: Any) -> Array:
+    hashes = key_hashes(manifest.keys)
+    if groups is None:
+        return hashes
+    texts = groups.to_pylist()
+    named = [at for at, text in enumerate(texts) if text is not None]
+    hashes[named] = key_hashes([str(texts[at]) for at in named])
+    return hashes
+
+
+def _import_folders(config: Config) -> list[str]:
+    """Folders whose modules a transform may come from: beside the config file, and the current one."""
+    folders = [str(folder) for folder in (config.config_dir, Path.cwd()) if folder is not None]
+    for folder in reversed(folders):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    return folders

@@ -1,0 +1,94 @@
+"""One prepare at a time per store: a lock file that says who holds it and since when."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+from filelock import FileLock, Timeout
+
+from flatout.errors import StoreLockedError
+
+OWNER = "prepare.lock"
+GUARD = ".prepare.guard"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Own the store for a while.
+
+    The owner file says who; a kernel lock beside it settles races between processes of one machine. An
+    owner that died on this machine is replaced; one of another machine never is by itself, since nobody
+    here can tell whether it lives.
+
+    Raises:
+        StoreLockedError: somebody else owns it; the message names host, process and since when.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    guard = FileLock(folder / GUARD)
+    try:
+        guard.acquire(timeout=0)
+    except Timeout:
+        raise StoreLockedError(_busy(folder, _read_owner(folder))) from None
+    try:
+        owner = _read_owner(folder)
+        if owner is not None and not _is_dead(owner):
+            raise StoreLockedError(_busy(folder, owner))
+        (folder / OWNER).write_text(json.dumps(_myself()))
+        try:
+            yield
+        finally:
+            (folder / OWNER).unlink(missing_ok=True)
+    finally:
+        guard.release()  # the guard file stays: deleting it would let two processes lock two files
+
+
+def _myself() -> dict[str, Any]:
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "started": psutil.Process().create_time(),
+        "since": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _read_owner(folder: Path) -> dict[str, Any] | None:
+    """Who owns the store; an owner file being written is waited for, a garbled one counts as unknown."""
+    for _ in range(20):
+        try:
+            found = json.loads((folder / OWNER).read_text())
+            return found if isinstance(found, dict) else {}
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            time.sleep(0.01)
+    return {"host": socket.gethostname(), "pid": 0, "started": 0.0, "since": "unknown"}
+
+
+def _is_dead(owner: dict[str, Any]) -> bool:
+    """True only for a process of this machine that is gone, or whose number another process has now."""
+    if owner.get("host") != socket.gethostname():
+        return False
+    try:
+        return abs(psutil.Process(int(owner["pid"])).create_time() - float(owner["started"])) > 1.0
+    except (psutil.NoSuchProcess, KeyError, ValueError, TypeError):
+        return True
+    except psutil.AccessDenied:
+        return False
+
+
+def _busy(folder: Path, owner: dict[str, Any] | None) -> str:
+    who = owner or {}
+    return (
+        f"{folder} is being prepared by process {who.get('pid', 'unknown')} on {who.get('host', 'unknown')} "
+        f"since {who.get('since', 'unknown')}. Wait for it; if it is gone for good (another machine that "
+        f"crashed), delete {folder / OWNER}"
+    )

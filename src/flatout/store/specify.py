@@ -1,0 +1,147 @@
+"""Field specifications from the first samples, and the check that every later sample meets them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flatout.config.fields import FieldSection
+from flatout.errors import ConfigError, PrepareError, SampleError
+from flatout.store.layout import check_field_name
+from flatout.types import Array, FieldSpec, Shape
+
+NUM_PROBED = 8
+"""Rows looked at to settle shapes, dtypes and bytes a row."""
+
+_ALWAYS_RAGGED = {"sequence", "text"}
+_STORABLE = "biufc"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayForm:
+    """Dtype and shape of one array, without its values."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, array: Array) -> ArrayForm:
+        return cls(array.dtype.str, array.shape)
+
+
+Forms = Sequence[Mapping[str, ArrayForm]]
+"""The forms of the samples that one row gave."""
+
+
+def specify(
+    sections: Mapping[str, FieldSection], kinds: Mapping[str, str], probed: Sequence[Forms]
+) -> tuple[FieldSpec, ...]:
+    """One FieldSpec a field from the first good rows' samples.
+
+    Raises:
+        PrepareError: none of the first rows could be decoded.
+        ConfigError: a field's values cannot be stored.
+    """
+    samples = [sample for row in probed for sample in row]
+    if not samples:
+        raise PrepareError("none of the first rows gave a sample")
+    return tuple(_specify_field(name, sections, kinds, samples) for name in samples[0])
+
+
+def _specify_field(
+    name: str,
+    sections: Mapping[str, FieldSection],
+    kinds: Mapping[str, str],
+    samples: Sequence[Mapping[str, ArrayForm]],
+) -> FieldSpec:
+    check_field_name(name)
+    section = sections.get(name, FieldSection())
+    kind = kinds.get(name, "array")
+    forms = [sample[name] for sample in samples if name in sample]
+    dtype = np.dtype(section.dtype or np.result_type(*(np.dtype(form.dtype) for form in forms)))
+    if dtype.kind not in _STORABLE:
+        raise ConfigError(f"field '{name}' has dtype {dtype}, which a store cannot hold; numbers only")
+    if section.encoding != "none" and dtype.kind != "f":
+        raise ConfigError(
+            f"field '{name}': encoding {section.encoding} is for floating point, the field is {dtype}; "
+            "leave the encoding out"
+        )
+    shape = _shape(kind, section.ragged, [form.shape for form in forms])
+    return FieldSpec(
+        name=name,
+        kind=kind,
+        dtype=dtype.name,
+        shape=shape,
+        encoding=section.encoding,
+        compression=section.compression if shape else "none",
+        range=section.range,
+        classes=tuple(getattr(section, "classes", None) or ()) or None,
+    )
+
+
+def _shape(kind: str, ragged: bool | None, shapes: Sequence[tuple[int, ...]]) -> Shape:
+    """The shape all samples share, or None for the axes that may vary."""
+    first = shapes[0]
+    if any(len(shape) != len(first) for shape in shapes):
+        raise ConfigError(
+            f"samples of kind '{kind}' have {sorted({len(s) for s in shapes})} axes; one wanted"
+        )
+    if kind in _ALWAYS_RAGGED and ragged is None:
+        ragged = True
+    if ragged is None:
+        ragged = any(shape != first for shape in shapes)
+    if not ragged or not first:
+        return first
+    return _varying(kind, first)
+
+
+def _varying(kind: str, shape: tuple[int, ...]) -> Shape:
+    """Which axes vary follows from the kind, not from the few samples seen: a later one may vary more."""
+    if kind == "sequence":
+        return (None, *shape[1:])
+    if kind == "signal":
+        return (*shape[:-1], None)
+    if kind in ("volume", "image", "mask", "distance"):
+        return (shape[0], *(None for _ in shape[1:]))
+    return tuple(None for _ in shape)
+
+
+def check_array(spec: FieldSpec, array: Array, allow_nonfinite: bool) -> Array:
+    """The array with the field's dtype and shape.
+
+    Raises:
+        SampleError: another shape or dtype, or NaN or infinities where they are not allowed.
+    """
+    wanted = np.dtype(spec.dtype)
+    if array.dtype != wanted:
+        if not np.can_cast(array.dtype, wanted, "same_kind" if wanted.kind == "f" else "safe"):
+            raise SampleError(
+                "check", f"field '{spec.name}' is {array.dtype}, wanted {wanted}; set its dtype"
+            )
+        array = array.astype(wanted)
+    if len(array.shape) != len(spec.shape) or any(
+        want is not None and got != want for got, want in zip(array.shape, spec.shape, strict=True)
+    ):
+        raise SampleError(
+            "check",
+            f"field '{spec.name}' has shape {array.shape}, wanted {_shape_text(spec.shape)}; "
+            "set its size or length, or 'ragged: true'",
+        )
+    if array.dtype.kind in "fc" and not allow_nonfinite and not np.isfinite(array).all():
+        num_bad = int(array.size - np.isfinite(array).sum())
+        raise SampleError(
+            "check",
+            f"field '{spec.name}' has {num_bad:,} NaN or infinite values; 'allow_nonfinite: true' keeps them",
+        )
+    return array
+
+
+def _shape_text(shape: Shape) -> str:
+    return (
+        "("
+        + ", ".join("any" if n is None else str(n) for n in shape)
+        + ("," if len(shape) == 1 else "")
+        + ")"
+    )

@@ -1,0 +1,210 @@
+"""ShardTask: rows in, one shard (or, for unexpectedly large rows, a few) and a receipt out.
+
+The same code runs in a local worker process, in a Ray task and in the caller, and gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flatout.errors import ConfigError, MissingDependencyError, SampleError
+from flatout.source import SampleMaker, hash_key
+from flatout.store.metadata import ShardMeta, shard_meta
+from flatout.store.shard_writer import EncodedSample, ShardWriter
+from flatout.store.specify import ArrayForm, Forms, check_array
+from flatout.types import Array, FieldSpec, Row
+
+SHARD_BYTES = 64 << 20
+"""What the plan aims at: large enough for sequential reads, small enough to keep in memory while made."""
+SEAL_BYTES = 2 * SHARD_BYTES
+"""A shard is closed before it grows past this, in case the first rows were no measure of the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that gave no sample: what quarantine.jsonl records."""
+
+    key: str
+    path: str
+    stage: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a finished task reports; one journal line."""
+
+    task: int
+    shards: tuple[ShardMeta, ...]
+    bad: tuple[BadRow, ...]
+    num_rows: int
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Time by stage: make (decode and transform), encode, write."""
+    bytes_out: int = 0
+    largest_errors: Mapping[str, float] = field(default_factory=dict)
+    peak_bytes: int = 0
+    """Largest resident size of the process that made it."""
+    digests: Mapping[str, int] = field(default_factory=dict)
+    """Identity of each sample by key; only of a task that writes nothing."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Receipt:
+        shards = tuple(shard_meta(shard) for shard in document["shards"])
+        bad = tuple(BadRow(**row) for row in document["bad"])
+        return cls(**{**document, "shards": shards, "bad": bad})
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSetup:
+    """What every task of a prepare shares."""
+
+    maker: SampleMaker
+    fields: tuple[FieldSpec, ...]
+    folder: str
+    """The store's shard folder."""
+    allow_nonfinite: frozenset[str] = frozenset()
+    """Fields that may hold NaN and infinities."""
+    safe: bool = True
+    """False skips hashes, crcs and syncs; only the benchmark that measures their cost does so."""
+    is_dry: bool = False
+    """Make and check every sample, write nothing, report digests."""
+
+
+class ShardTask:
+    """One task under way: `feed` rows in plan order, then `finish`."""
+
+    def __init__(self, setup: TaskSetup, number: int, barred: Mapping[str, BadRow] | None = None) -> None:
+        self._setup = setup
+        self._number = number
+        self._barred = barred or {}
+        self._writer = ShardWriter(setup.fields, safe=setup.safe)
+        self._shards: list[ShardMeta] = []
+        self._bad: list[BadRow] = []
+        self._num_rows = 0
+        self._errors: dict[str, float] = {}
+        self._digests: dict[str, int] = {}
+        self._seconds = {"make": 0.0, "encode": 0.0, "write": 0.0}
+
+    def feed(self, rows: Sequence[Row], before_row: Callable[[int], None] = lambda position: None) -> None:
+        """Make the samples of these rows. `before_row` hears the position of each row before it is touched."""
+        for row in rows:
+            before_row(self._num_rows)
+            self._num_rows += 1
+            if row.key in self._barred:
+                self._bad.append(self._barred[row.key])
+                continue
+            try:
+                self._append(self._encode(row))
+            except SampleError as error:
+                self._bad.append(BadRow(row.key, self._setup.maker.path_of(row), error.stage, error.reason))
+
+    def finish(self) -> Receipt:
+        """Write what is left; the receipt is what the journal keeps."""
+        self._seal()
+        return Receipt(
+            task=self._number,
+            shards=tuple(self._shards),
+            bad=tuple(self._bad),
+            num_rows=self._num_rows,
+            seconds=dict(self._seconds),
+            bytes_out=sum(shard.size for shard in self._shards),
+            largest_errors=self._errors,
+            peak_bytes=peak_resident_bytes(),
+            digests=self._digests,
+        )
+
+    def _encode(self, row: Row) -> list[EncodedSample]:
+        start = time.perf_counter()
+        samples = make_samples(self._setup.maker, row)
+        made = time.perf_counter()
+        checked = [self._check(sample) for _, sample in samples]
+        encoded = []
+        for (part, _), sample in zip(samples, checked, strict=True):
+            key = row.key if part < 0 else f"{row.key}#{part:04d}"
+            encoded.append(self._writer.encode(key, hash_key(key), part, sample))
+        self._seconds["make"] += made - start
+        self._seconds["encode"] += time.perf_counter() - made
+        return encoded
+
+    def _check(self, sample: Mapping[str, Array]) -> dict[str, Array]:
+        if missing := [spec.name for spec in self._setup.fields if spec.name not in sample]:
+            raise SampleError("check", f"field '{missing[0]}' is missing; got {sorted(sample)}")
+        return {
+            spec.name: check_array(spec, sample[spec.name], spec.name in self._setup.allow_nonfinite)
+            for spec in self._setup.fields
+        }
+
+    def _append(self, samples: Sequence[EncodedSample]) -> None:
+        if self._setup.is_dry:
+            self._digests.update({sample.key: sample.digest() for sample in samples})
+            return
+        num_bytes = sum(sample.num_bytes for sample in samples)
+        if len(self._writer) and self._writer.num_bytes + num_bytes > SEAL_BYTES:
+            self._seal()
+        for sample in samples:
+            self._writer.append(sample)
+
+    def _seal(self) -> None:
+        if not len(self._writer):
+            return
+        start = time.perf_counter()
+        self._shards.append(self._writer.write(Path(self._setup.folder), self._number))
+        for name, error in self._writer.largest_errors.items():
+            self._errors[name] = max(self._errors.get(name, 0.0), error)
+        self._writer = ShardWriter(self._setup.fields, safe=self._setup.safe)
+        self._seconds["write"] += time.perf_counter() - start
+
+
+def make_samples(maker: SampleMaker, row: Row) -> list[tuple[int, Mapping[str, Array]]]:
+    """(part, sample) of each of the row's samples, part -1 for a whole row. Whatever a transform or a decoder throws is
+    that row's failure alone.
+
+    Raises:
+        SampleError: the row is bad. ConfigError, MissingDependencyError: every row would fail.
+    """
+    try:
+        made = maker.make(row)
+        samples = [(-1, made)] if isinstance(made, Mapping) else list(enumerate(made))
+    except (SampleError, ConfigError, MissingDependencyError):
+        raise
+    except MemoryError as error:
+        raise SampleError("decode", "out of memory; lower num_workers or max_sample_bytes") from error
+    except Exception as error:
+        raise SampleError("transform", f"{type(error).__name__}: {error}") from error
+    if not samples:
+        raise SampleError("transform", "the row gave no sample")
+    return samples
+
+
+def describe(maker: SampleMaker, rows: Sequence[Row]) -> list[Forms | BadRow]:
+    """The forms of each row's samples, or why it has none: what the plan looks at first."""
+    found: list[Forms | BadRow] = []
+    for row in rows:
+        try:
+            samples = make_samples(maker, row)
+            found.append([{name: ArrayForm.of(a) for name, a in sample.items()} for _, sample in samples])
+        except SampleError as error:
+            found.append(BadRow(row.key, maker.path_of(row), error.stage, error.reason))
+    return found
+
+
+def peak_resident_bytes() -> int:
+    """Largest resident size this process ever had.
+
+    Not ru_maxrss on Linux: a child made by vfork starts with its parent's peak there.
+    """
+    try:
+        status = Path("/proc/self/status").read_text()
+        return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        import psutil
+
+        memory = psutil.Process().memory_info()
+        return int(getattr(memory, "peak_wset", memory.rss))

@@ -1,0 +1,167 @@
+"""Verify: is every byte of a store what was written? Hashes, crcs, index against shards, root against index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flatout.errors import StoreCorruptError, StoreError
+from flatout.source import hash_file
+from flatout.store import layout
+from flatout.store.checks import content_hash
+from flatout.store.commit import QUARANTINE, STATS
+from flatout.store.index import read_index
+from flatout.store.metadata import ROOT, SHARD_FOLDER, StoreMeta, load_metadata
+from flatout.store.progress import Progress, Silent
+from flatout.store.shard_file import check_through_libhdf5
+from flatout.store.shard_reader import ShardReader
+from flatout.store.view import VIEW
+from flatout.types import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One thing that is wrong: which file, and where it can be told, which sample and field."""
+
+    file: str
+    reason: str
+    key: str | None = None
+    field: str | None = None
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """True if nothing is damaged."""
+
+    store: str
+    num_samples: int
+    num_shards: int
+    num_bytes: int
+    damage: tuple[Damage, ...]
+    content_hash: str = ""
+
+    def __bool__(self) -> bool:
+        return not self.damage
+
+    @property
+    def damaged_shards(self) -> list[str]:
+        """Names of the shard files that are damaged or missing."""
+        return sorted({d.file.rpartition("/")[2] for d in self.damage if d.file.startswith(f"{SHARD_FOLDER}/")})
+
+    def to_json(self) -> dict[str, Any]:
+        return {"ok": bool(self), **asdict(self)}
+
+
+def verify(folder: Path, progress: Progress = Silent()) -> VerifyReport:  # noqa: B008  stateless
+    """Read the whole store and compare it with what it says of itself.
+
+    Raises:
+        StoreMissingError, StoreVersionError: there is nothing here that could be verified.
+    """
+    try:
+        meta = load_metadata(folder)
+    except StoreCorruptError as error:
+        return VerifyReport(str(folder), 0, 0, 0, (Damage(ROOT, str(error)),))
+    damage = list(_companions(folder, meta))
+    index, index_damage = _index(folder, meta)
+    damage += index_damage
+    progress.begin("verify", meta.num_samples)
+    with ThreadPoolExecutor() as pool:  # hashing and crcs release the lock on large buffers
+        for meta_damage, shard in zip(
+            pool.map(lambda n: _shard(folder, meta, n, index), range(len(meta.shards))), meta.shards, strict=True
+        ):
+            damage += meta_damage
+            progress.bad(len({d.key for d in meta_damage}))
+            progress.advance(shard.rows)
+    return VerifyReport(
+        store=str(folder),
+        num_samples=meta.num_samples,
+        num_shards=len(meta.shards),
+        num_bytes=sum(shard.size for shard in meta.shards),
+        damage=tuple(damage),
+        content_hash=meta.content_hash,
+    )
+
+
+def _companions(folder: Path, meta: StoreMeta) -> Iterator[Damage]:
+    """View, quarantine and stats are whole, too."""
+    for name in (VIEW, QUARANTINE, STATS):
+        try:
+            if hash_file(folder / name) != meta.files.get(name):
+                yield Damage(name, "its hash differs from the recorded one")
+        except OSError as error:
+            yield Damage(name, error.strerror or str(error))
+
+
+def _index(folder: Path, meta: StoreMeta) -> tuple[Any, list[Damage]]:
+    """The index, if it is whole, and what is wrong with it."""
+    try:
+        if hash_file(folder / meta.index) != meta.index_blake3:
+            return None, [Damage(meta.index, "its hash differs from the recorded one")]
+        index = read_index(folder / meta.index)
+        return index, list(_index_against_root(meta, index))
+    except (OSError, StoreError) as error:
+        return None, [Damage(meta.index, str(error))]
+
+
+def _index_against_root(meta: StoreMeta, index: Any) -> Iterator[Damage]:
+    if index.num_rows != meta.num_samples:
+        yield Damage(meta.index, f"{index.num_rows:,} rows, the root says {meta.num_samples:,}")
+    if index.num_rows and int(index["shard"].to_numpy().max()) >= len(meta.shards):
+        yield Damage(meta.index, "it names a shard that the root does not have")
+    if index.num_rows and int(index["split"].to_numpy().max()) >= len(meta.splits):
+        yield Damage(meta.index, "it names a split that the root does not have")
+    identity = content_hash(index["key"].to_pylist(), index["digest"].to_numpy())
+    if identity != meta.content_hash:
+        yield Damage(meta.index, "its samples' content hash differs from the root's")
+
+
+def _shard(folder: Path, meta: StoreMeta, number: int, index: Any) -> list[Damage]:
+    """Everything wrong with one shard; damaged samples by name where they can be told."""
+    shard = meta.shards[number]
+    path, name = folder / SHARD_FOLDER / shard.file, f"{SHARD_FOLDER}/{shard.file}"
+    try:
+        reader = ShardReader(path, shard, meta.fields)
+        is_whole = hash_file(path) == shard.blake3
+        damage = [Damage(name, "crc differs", key, field) for key, field in _bad_samples(reader)]
+        if not is_whole:
+            return damage or [Damage(name, "its hash differs from the recorded one, though every sample is whole")]
+        damage += _against_index(name, reader, _rows_of(index, number))
+        check_through_libhdf5(path, meta.fields, shard)
+    except (OSError, StoreError) as error:
+        return [Damage(name, str(error))]
+    return damage
+
+
+def _bad_samples(reader: ShardReader) -> Iterator[tuple[str, str]]:
+    keys: list[str] | None = None
+    for field in reader.fields:
+        for row in reader.bad_rows(field):
+            keys = keys or reader.keys()
+            yield keys[row], field
+
+
+def _rows_of(index: Any, number: int) -> Any:
+    if index is None:
+        return None
+    return index.filter(index["shard"].to_numpy() == number)
+
+
+def _against_index(name: str, reader: ShardReader, rows: Any) -> Iterator[Damage]:
+    """The index and the shard agree on which sample is where, and on its content."""
+    if rows is None or not rows.num_rows:
+        return
+    at: Array = rows["row"].to_numpy()
+    if at.min() < 0 or at.max() >= len(reader) or len(np.unique(at)) < len(at):
+        yield Damage(name, "the index names rows that the shard does not have, or one twice")
+        return
+    pairs = ((layout.KEY_HASH, "key_hash", "is another sample"), (layout.DIGEST, "digest", "has other content"))
+    for table, column, what in pairs:
+        differs = np.flatnonzero(reader.tables[table][at] != rows[column].to_numpy())
+        for position in differs.tolist():
+            yield Damage(name, f"the sample {what} than the index says", rows["key"][position].as_py())

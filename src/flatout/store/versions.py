@@ -1,0 +1,91 @@
+"""What a store already has: the committed version, and shards of a prepare that was cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from flatout.errors import StoreMissingError
+from flatout.store.fingerprint import Fingerprint
+from flatout.store.index import read_index
+from flatout.store.journal import Journal, planned_rows
+from flatout.store.metadata import ShardMeta, StoreMeta, load_metadata
+from flatout.store.samples import RowFinder, empty_samples, row_hashes, samples_of_shards
+from flatout.types import FieldSpec
+
+RECORD_COLUMNS = ("fingerprint", "by_content", "size", "mtime_ns", "path")
+"""What the index records of a sample's row."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """Samples that exist in shards, with the state of their sources when they were made."""
+
+    samples: Any
+    shards: tuple[ShardMeta, ...]
+    fields: tuple[FieldSpec, ...]
+    fingerprint: Fingerprint
+    meta: StoreMeta | None = None
+    """The root, if this is a committed version."""
+
+    @property
+    def classes(self) -> dict[str, Sequence[str]]:
+        return {spec.name: spec.classes for spec in self.fields if spec.classes}
+
+    @property
+    def bytes_per_sample(self) -> float:
+        return sum(shard.size for shard in self.shards) / max(sum(shard.rows for shard in self.shards), 1)
+
+    @property
+    def next_task(self) -> int:
+        """A number that no shard has yet."""
+        return 1 + max((int(shard.file.partition("-")[0]) for shard in self.shards), default=-1)
+
+
+def committed(folder: Path) -> Version | None:
+    """The version that the root names; None if nothing was ever committed."""
+    try:
+        meta = load_metadata(folder)
+    except StoreMissingError:
+        return None
+    samples = read_index(folder / meta.index)
+    return Version(samples, meta.shards, meta.fields, Fingerprint.from_json(meta.fingerprint), meta)
+
+
+def with_shards(
+    folder: Path, version: Version | None, journal: Journal, shards: Sequence[ShardMeta]
+) -> Version | None:
+    """The version plus shards that a journal knows of but no root names."""
+    rows = planned_rows(journal)
+    if not shards or rows is None or (version is not None and version.fields != journal.head.fields):
+        return version
+    fingerprint = Fingerprint.from_json(journal.head.fingerprint)
+    base = version or Version(empty_records(journal.head.fields), (), journal.head.fields, fingerprint)
+    made = samples_of_shards(folder, shards, base.fields, first_shard=len(base.shards))
+    finder = RowFinder(rows["key_hash"].to_numpy(), rows["key_hash"])
+    positions = finder.positions(row_hashes(made))
+    made = with_records(made.filter(pa.array(positions >= 0)), positions[positions >= 0], rows)
+    samples = pa.concat_tables([base.samples.select(made.column_names), made])
+    return replace(base, samples=samples, shards=(*base.shards, *shards))
+
+
+def with_records(samples: Any, positions: Any, rows: Any) -> Any:
+    """Samples with what is recorded of their rows."""
+    picked = rows.select(RECORD_COLUMNS).take(pa.array(np.asarray(positions)))
+    for name in RECORD_COLUMNS:
+        samples = samples.append_column(name, picked[name])
+    return samples
+
+
+def empty_records(fields: Sequence[FieldSpec]) -> Any:
+    """No samples, with their records' columns."""
+    kinds = {"fingerprint": pa.uint64(), "by_content": pa.bool_(), "size": pa.int64(), "mtime_ns": pa.int64()}
+    table = empty_samples(fields)
+    for name in RECORD_COLUMNS:
+        table = table.append_column(name, pa.array([], kinds.get(name, pa.string())))
+    return table

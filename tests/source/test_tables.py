@@ -1,0 +1,171 @@
+"""Manifest files: every odd CSV, and Parquet with lists, becomes columns or an error that names the line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flatout.errors import ManifestError
+from flatout.source import tables
+from flatout.source.tables import read_table
+
+
+def write(folder: Path, content: str | bytes, name: str = "m.csv") -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def columns(path: Path, text: tuple[str, ...] = ()) -> dict[str, list[object]]:
+    found: dict[str, list[object]] = read_table(path, text).table.to_pydict()
+    return found
+
+
+def test_columns_are_typed_by_all_their_values(tmp_path: Path) -> None:
+    path = write(tmp_path, "file,age,score,code,mixed\na.wav,3,1.5,007,1\nb.wav,-4,2,010,x\n")
+    assert columns(path) == {
+        "file": ["a.wav", "b.wav"], "age": [3, -4], "score": [1.5, 2.0], "code": ["007", "010"], "mixed": ["1", "x"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["007", "+5", "1_000", "0x10", "1,5", "--3", "00", "1e", "e5", "12345678901234567890x"])
+def test_what_is_no_plain_number_keeps_its_column_text(tmp_path: Path, value: str) -> None:
+    assert columns(write(tmp_path, f'a,b\n1,x\n"{value}",y\n'))["a"] == ["1", value]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("0", 0), ("-0", 0), ("999999999999999999", 10**18 - 1), (" 7 ", 7), ("-12", -12)]
+)
+def test_integers(tmp_path: Path, text: str, value: int) -> None:
+    found = columns(write(tmp_path, f"a,b\n{text},x\n"))["a"]
+    assert found == [value]
+    assert isinstance(found[0], int)
+
+
+@pytest.mark.parametrize(("text", "value"), [("1.50", 1.5), (".5", 0.5), ("1e-3", 0.001), ("0.25", 0.25), ("7.", 7.0)])
+def test_floats(tmp_path: Path, text: str, value: float) -> None:
+    assert columns(write(tmp_path, f"a,b\n{text},x\n"))["a"] == [value]
+
+
+def test_text_columns_stay_text_whatever_they_hold(tmp_path: Path) -> None:
+    assert columns(write(tmp_path, "Id,n\n1.10,1\n1.1,2\n"), ("id",)) == {"Id": ["1.10", "1.1"], "n": [1, 2]}
+
+
+def test_missing_values(tmp_path: Path) -> None:
+    found = columns(write(tmp_path, 'a,b,c,d\n1,x,,\nNA,,"",\nnan,y,NA,\n'))
+    assert found == {"a": [1, None, None], "b": ["x", None, "y"], "c": [None, "", "NA"], "d": [None, None, None]}
+
+
+def test_quotes_newlines_and_byte_order_mark(tmp_path: Path) -> None:
+    path = write(tmp_path, b'\xef\xbb\xbffile,text\r\n"a,1.wav","line 1\nline ""2"""\r\n\r\nb.wav,\xc3\xbc\r\n')
+    assert columns(path) == {"file": ["a,1.wav", "b.wav"], "text": ['line 1\nline "2"', "ü"]}
+
+
+def test_tsv_and_semicolons(tmp_path: Path) -> None:
+    assert columns(write(tmp_path, "a\tb\n1\tx,y\n", "m.tsv")) == {"a": [1], "b": ["x,y"]}
+    part = read_table(write(tmp_path, "a;b\n1;x\n"))
+    assert part.table.to_pydict() == {"a": [1], "b": ["x"]}
+    assert "separated by ';'" in part.notes[0]
+
+
+def test_header_names_are_stripped_and_nameless_ones_numbered(tmp_path: Path) -> None:
+    assert columns(write(tmp_path, ", file , label\n0,a,b\n")) == {"column_1": [0], "file": ["a"], "label": ["b"]}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\xef\xbb\xbf", "is empty"),
+        (b"\n\n", "is empty"),
+        (b"a,b\n", "has no rows"),
+        (b"a,b", "has no rows"),
+        (b"a,b\n\n\n", "has no rows"),
+        (b"a,b,a\n1,2,3\n", "two columns named 'a'"),
+        (b"a, a\n1,2\n", "two columns named 'a'"),
+        (b"a,b\n1,2\n1,2,3\n", "line 3: 3 values, 2 columns"),
+        (b"a,b\n1,2\n1\n", "line 3: 1 values, 2 columns"),
+        (b'a,b\n"x\ny",2\n\n1,2,3\n', "line 5: 3 values, 2 columns"),
+        (b"a,b\n1,2\n3,\xff\n", "line 3: byte 0xff is not UTF-8"),
+        (b"a,\xe4\n1,2\n", "line 1: byte 0xe4 is not UTF-8"),
+        ("a,b\n1,2\n".encode("utf-16"), "is UTF-16"),
+        (b'a,b\n1,2\n"3,4\n5,6\n', "line 3"),
+    ],
+)
+def test_a_broken_csv_is_explained(tmp_path: Path, content: bytes, message: str) -> None:
+    with pytest.raises(ManifestError, match=message):
+        read_table(write(tmp_path, content))
+
+
+def test_a_line_longer_than_a_block_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 1000)
+    with pytest.raises(ManifestError):
+        read_table(write(tmp_path, 'a,b\n1,"' + "x" * 5000 + "\n"))
+
+
+def test_unknown_suffixes_and_missing_files(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match="ends in one of"):
+        read_table(write(tmp_path, "a\n1\n", "m.xlsx"))
+    with pytest.raises(ManifestError, match="No such file"):
+        read_table(tmp_path / "none.csv")
+
+
+@given(rows=st.lists(st.tuples(st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=8),
+                               st.integers(-(10**17), 10**17)), min_size=1, max_size=20))  # fmt: skip
+def test_text_and_integers_come_back_as_written(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, int]]) -> None:
+    quoted = "".join('"' + text.replace('"', '""') + f'",{number}\n' for text, number in rows)
+    path = write(tmp_path_factory.mktemp("csv"), "id,n\n" + quoted)
+    assert columns(path, ("id",)) == {"id": [text for text, _ in rows], "n": [number for _, number in rows]}
+
+
+def test_parquet_scalars_lists_and_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "m.parquet"
+    table = pa.table({
+        "file": pa.array(["a", None]).dictionary_encode(),
+        "half": pa.array(np.array([0.5, 2], np.float16)),
+        "flag": [True, False],
+        "x": pa.array([[1, 2], [3]], pa.list_(pa.int16())),
+        "y": pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32(), 2)),
+        "z": pa.array([[1], None], pa.large_list(pa.int64())),
+        "words": [["a"], ["b"]],
+        "nested": [{"a": 1}, {"a": 2}],
+        "bytes": [b"1", b"2"],
+    })  # fmt: skip
+    pq.write_table(table, path)
+    part = read_table(path)
+    assert part.table.to_pydict() == {"file": ["a", None], "half": [0.5, 2.0], "flag": [True, False]}
+    assert part.table["file"].type == pa.large_string()
+    assert part.lists is not None
+    assert part.lists.names == ("x", "y", "z")
+    assert [note.split("'")[1] for note in part.notes] == ["words", "nested", "bytes"]
+
+
+def test_parquet_of_lists_alone_keeps_its_rows(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [[1], [2], [3]]}), tmp_path / "m.pq")
+    part = read_table(tmp_path / "m.pq")
+    assert part.table.num_columns == 0
+    assert len(part.lists or ()) == 3
+
+
+def test_large_row_groups_are_mentioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "BIG_GROUP_BYTES", 10)
+    pq.write_table(pa.table({"id": ["a"], "x": [list(range(100))]}), tmp_path / "m.parquet")
+    assert "every worker holds one" in read_table(tmp_path / "m.parquet").notes[0]
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"\0" * 100 + b"PAR1", b"no parquet at all"])
+def test_a_broken_parquet_is_a_manifest_error(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(ManifestError, match="cannot be read as Parquet"):
+        read_table(write(tmp_path, content, "m.parquet"))
+
+
+def test_an_empty_parquet_has_no_rows(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "m.parquet")
+    with pytest.raises(ManifestError, match="has no rows"):
+        read_table(tmp_path / "m.parquet")
