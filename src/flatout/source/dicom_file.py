@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 import warnings
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
@@ -24,10 +23,24 @@ from flatout.types import Array, Limits
 
 _PREAMBLE_BYTES = 128
 _PREFIX = b"DICM"
-_DEFLATED = "1.2.840.10008.1.2.1.99"
+_DEFLATED = b"1.2.840.10008.1.2.1.99"
 _JPEG_2000 = ("1.2.840.10008.1.2.4.90", "1.2.840.10008.1.2.4.91", "1.2.840.10008.1.2.4.20")
 _SIZE_MARKER = b"\xff\x4f\xff\x51"
 _BITS = (1, 8, 16, 32, 64)
+
+
+@contextmanager
+def as_sample_error(what: str) -> Iterator[None]:
+    """A block in which pydicom is used: its warnings are silent, and whatever it raises is a SampleError."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        except SampleError:
+            raise
+        except Exception as error:  # the parsers raise whatever a broken file makes of them
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            raise SampleError("decode", f"{what}: {reason}") from error
 
 
 def is_dicom(data: bytes) -> bool:
@@ -35,18 +48,22 @@ def is_dicom(data: bytes) -> bool:
     return data[_PREAMBLE_BYTES : _PREAMBLE_BYTES + len(_PREFIX)] == _PREFIX
 
 
-def read_dataset(data: bytes, limits: Limits, name: str, tags: Sequence[str] | None = None) -> Any:
+def read_dataset(data: bytes, name: str, tags: Sequence[str] | None = None) -> Any:
     """The bytes of a DICOM file -> its dataset; with `tags` only these, and nothing from the pixels on.
 
     Raises:
-        SampleError: it is no DICOM file, is damaged, or deflates to more than the limits allow.
+        SampleError: it is no DICOM file, is damaged, or is deflated as a whole.
     """
     if not is_dicom(data):
         raise SampleError("decode", f"{name} is no DICOM file: it lacks the prefix DICM")
-    with _as_sample_error(f"{name} cannot be read as DICOM"):
-        _check_deflated(data, limits, name)
+    if _DEFLATED in data:
+        # pydicom would inflate the whole of it at once, however large that is.
+        raise SampleError("decode", f"{name} is deflated as a whole; rewrite it uncompressed")
+    with as_sample_error(f"{name} cannot be read as DICOM"):
         return pydicom.dcmread(
-            BytesIO(data), specific_tags=None if tags is None else list(tags), stop_before_pixels=tags is not None
+            BytesIO(data),
+            specific_tags=None if tags is None else list(tags),
+            stop_before_pixels=tags is not None,
         )
 
 
@@ -70,7 +87,7 @@ def read_numbers(dataset: Any, keyword: str, count: int, name: str) -> tuple[flo
     Raises:
         SampleError: they are not `count` finite numbers.
     """
-    with _as_sample_error(f"{name}: {keyword} cannot be read"):
+    with as_sample_error(f"{name}: {keyword} is not readable"):
         value = dataset.get(keyword)
         if value is None or (isinstance(value, str | Sequence) and not len(value)):
             return None
@@ -115,16 +132,19 @@ def read_pixels(dataset: Any, limits: Limits, name: str) -> Array:
             of another size than the header claims.
     """
     frames, rows, columns, samples = pixel_shape(dataset, limits, name)
-    with _as_sample_error(f"the pixels of {name} cannot be decoded"):
+    with as_sample_error(f"the pixels of {name} cannot be decoded"):
         _check_codestreams(dataset, frames, (rows, columns, samples), name)
         pixels = pixel_array(dataset)
         if pixels.size != frames * rows * columns * samples:
-            raise SampleError("decode", f"{name} decodes to {pixels.shape}; {(frames, rows, columns)} claimed")
+            raise SampleError(
+                "decode", f"{name} decodes to {pixels.shape}; {(frames, rows, columns)} claimed"
+            )
         if dataset.get("PhotometricInterpretation") == "PALETTE COLOR":
             pixels = apply_color_lut(pixels, dataset)
             samples = 3
     shape = (frames, rows, columns) if samples == 1 else (frames, rows, columns, samples)
-    return pixels.reshape(shape).astype(pixels.dtype.newbyteorder("="), copy=False)
+    native: Array = pixels.reshape(shape).astype(pixels.dtype.newbyteorder("="), copy=False)
+    return native
 
 
 def rescale(pixels: Array, slope: float, intercept: float) -> Array:
@@ -133,37 +153,6 @@ def rescale(pixels: Array, slope: float, intercept: float) -> Array:
         return pixels
     with np.errstate(over="ignore", invalid="ignore"):
         return (pixels * np.float64(slope) + intercept).astype(np.float32)
-
-
-@contextmanager
-def _as_sample_error(what: str) -> Iterator[None]:
-    """Silences warnings; anything but a SampleError becomes one."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            yield
-        except SampleError:
-            raise
-        except Exception as error:  # the parsers raise whatever a broken file makes of them
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
-            raise SampleError("decode", f"{what}: {reason}") from error
-
-
-def _check_deflated(data: bytes, limits: Limits, name: str) -> None:
-    """A deflated dataset is inflated whole by pydicom, so it is measured before."""
-    meta = pydicom.filereader.read_file_meta_info(BytesIO(data[: 1 << 16]))
-    if str(meta.get("TransferSyntaxUID", "")) != _DEFLATED:
-        return
-    start = _PREAMBLE_BYTES + len(_PREFIX) + 12 + int(meta.FileMetaInformationGroupLength)
-    stream = zlib.decompressobj(-zlib.MAX_WBITS)
-    rest, num_bytes = data[start:], 0
-    while rest and not stream.eof:
-        num_bytes += len(stream.decompress(rest, 1 << 20))
-        rest = stream.unconsumed_tail
-        if num_bytes > limits.max_sample_bytes:
-            raise SampleError(
-                "decode", f"{name} inflates to more than max_sample_bytes, {limits.max_sample_bytes:,}"
-            )
 
 
 def _check_codestreams(dataset: Any, num_frames: int, claimed: tuple[int, int, int], name: str) -> None:

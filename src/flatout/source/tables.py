@@ -184,8 +184,10 @@ def _read_parquet(path: Path) -> TablePart:
             lists = [name for name in names if _is_number_list(schema.field(name).type)]
             table = _plain_types(file.read(columns=scalars)) if scalars else _no_columns(file.metadata)
             metadata = file.metadata
-    except pa.ArrowException as error:
-        raise ManifestError(f"{path} cannot be read as Parquet: {error}") from error
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ManifestError(f"{path} cannot be read as Parquet: {str(error).strip()}") from error
     if len(set(names)) < len(names):
         raise ManifestError(f"{path} has two columns of one name; rename one")
     others = [name for name in names if name not in scalars and name not in lists]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,23 @@ def make_value(name: str, field: LabelField | ScalarField | TextField) -> Callab
     Raises:
         ConfigError: `dtype` is no numeric dtype.
     """
-    dtype = plan_dtype(name, field.dtype)
     if isinstance(field, TextField):
-        return lambda value: text_bytes(name, value)
+        return partial(make_text, name)
+    dtype = plan_dtype(name, field.dtype)
     if isinstance(field, ScalarField):
-        return lambda value: cast(np.asarray(read_number(name, value)), dtype or np.dtype(np.float32))
+        return partial(_make_scalar, name, dtype or np.dtype(np.float32))
     positions = None if field.classes is None else {text: at for at, text in enumerate(field.classes)}
-    return lambda value: cast(np.asarray(read_label(name, value, positions), np.int64), dtype)
+    return partial(_make_label, name, dtype, positions)
+
+
+def _make_scalar(name: str, dtype: np.dtype[Any], value: Any) -> Array:
+    return cast(np.asarray(read_number(name, value)), dtype)
+
+
+def _make_label(
+    name: str, dtype: np.dtype[Any] | None, positions: dict[str, int] | None, value: Any
+) -> Array:
+    return cast(np.asarray(read_label(name, value, positions), np.int64), dtype)
 
 
 def read_label(name: str, value: Any, positions: dict[str, int] | None) -> int:
@@ -95,7 +106,7 @@ def read_number(name: str, value: Any) -> float | int:
         raise SampleError("check", f"field '{name}': {value!r} is no number") from error
 
 
-def text_bytes(name: str, value: Any) -> Array:
+def make_text(name: str, value: Any) -> Array:
     """A cell as its UTF-8 bytes, (n,) uint8; an empty text is one, a missing cell is not."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         raise SampleError("check", f"field '{name}': missing text")

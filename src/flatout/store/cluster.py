@@ -12,9 +12,9 @@ from typing import Any
 
 from flatout.errors import MissingDependencyError
 from flatout.source import SampleMaker
-from flatout.store.pool import LocalPool, Task
+from flatout.store.pool import LocalPool
 from flatout.store.specify import Forms
-from flatout.store.task import BadRow, Receipt, ShardTask, TaskSetup
+from flatout.store.task import BadRow, Receipt, ShardTask, Task, TaskSetup
 from flatout.types import Row
 
 MAX_WAITING = 4

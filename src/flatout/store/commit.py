@@ -77,6 +77,13 @@ def write_quarantine(folder: Path, bad: Sequence[BadRow]) -> None:
     write_durable_text(folder / QUARANTINE, "".join(f"{line}\n" for line in lines))
 
 
+def read_quarantine(folder: Path) -> set[str]:
+    """Keys of the rows that gave no sample."""
+    path = folder / QUARANTINE
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {json.loads(line)["key"] for line in lines}
+
+
 def _split_codes(names: Any) -> tuple[tuple[str, ...], Array]:
     """Split names in a fixed order, and each row's number among them."""
     found = np.unique(np.asarray(names, dtype=object).astype(str))

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from flatout.config import Config
 from flatout.source import SampleMaker
-from flatout.store.pool import LocalPool, Task
+from flatout.store.pool import LocalPool
 from flatout.store.specify import Forms
-from flatout.store.task import BadRow, Receipt, ShardTask, TaskSetup, describe
+from flatout.store.task import BadRow, Receipt, ShardTask, Task, TaskSetup, describe
 from flatout.types import Row
 
 
@@ -20,9 +20,7 @@ class Engine(Protocol):
     def describe(self, maker: SampleMaker, rows: Sequence[Row]) -> list[Forms | BadRow]:
         """The forms of each row's samples, or why it has none."""
 
-    def run(
-        self, setup: TaskSetup, tasks: Sequence[Task], on_rows: Callable[[int], None]
-    ) -> Iterator[Receipt]:
+    def run(self, setup: TaskSetup, tasks: Sequence[Task], on_rows: Callable[[int], None]) -> Iterator[Receipt]:
         """Make every task's shard; receipts come as they are finished."""
 
 
@@ -38,9 +36,7 @@ class InCaller:
     def describe(self, maker: SampleMaker, rows: Sequence[Row]) -> list[Forms | BadRow]:
         return describe(maker, rows)
 
-    def run(
-        self, setup: TaskSetup, tasks: Sequence[Task], on_rows: Callable[[int], None]
-    ) -> Iterator[Receipt]:
+    def run(self, setup: TaskSetup, tasks: Sequence[Task], on_rows: Callable[[int], None]) -> Iterator[Receipt]:
         for task in tasks:
             made = ShardTask(setup, task.number)
             for start in range(0, task.num_rows, 16):

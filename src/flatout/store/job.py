@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from flatout.config import Config
 from flatout.config.fields import AnyField, FieldSection, LabelField
+from flatout.config.prepare import PrepareSettings
+from flatout.config.source import SourceSettings
 from flatout.errors import ConfigError
 from flatout.source import (
     LIBRARIES,
@@ -32,6 +34,7 @@ from flatout.source import (
     read_manifest,
 )
 from flatout.store.fingerprint import Fingerprint, fingerprint_callable, fingerprint_settings
+from flatout.store.task import Task
 from flatout.types import Array, Limits
 
 
@@ -112,7 +115,7 @@ def job_from_config(config: Config, known_classes: Mapping[str, Sequence[str]] |
         groups=_group_hashes(manifest, groups),
         sys_path=sys_path,
         notes=notes,
-        settings=config.model_dump(mode="json", exclude_defaults=True),
+        settings=_kept_settings(config),
     )
 
 
@@ -130,8 +133,13 @@ def job_from_dataset(dataset: Any, config: Config) -> Job:
         splits=assign_splits(manifest.keys, config.splits),
         groups=key_hashes(manifest.keys),
         sys_path=_import_folders(config),
-        settings=config.model_dump(mode="json", exclude_defaults=True),
+        settings=_kept_settings(config),
     )
+
+
+def row_task(job: Job, number: int, positions: Array) -> Task:
+    """The task of making these manifest rows; rows are read as they are sent."""
+    return Task(number, len(positions), lambda start, stop: job.manifest.rows(positions[start:stop]))
 
 
 def resolve_classes(
@@ -191,12 +199,27 @@ def _field_parts(fields: Mapping[str, AnyField]) -> dict[str, Any]:
     kinds = sorted({section.kind for section in fields.values()})
     libraries = sorted({library for kind in kinds for library in LIBRARIES.get(kind, ())})
     return {
-        "fields": {
-            name: section.model_dump(mode="json", exclude_defaults=True) for name, section in fields.items()
-        },
+        "fields": {name: _parameters(section) for name, section in fields.items()},
         "kinds": {kind: VERSIONS.get(kind, 1) for kind in kinds},
         "libraries": {library: _version(library) for library in libraries},
     }
+
+
+def _parameters(section: AnyField) -> dict[str, Any]:
+    """A field's settings where they differ from the defaults: a new setting makes no store out of date."""
+    return {"kind": section.kind, **section.model_dump(mode="json", exclude_defaults=True)}
+
+
+def _kept_settings(config: Config) -> dict[str, Any]:
+    """The part of the config that finds and makes the samples, with paths that hold from anywhere."""
+    kept = {*SourceSettings.model_fields, *PrepareSettings.model_fields} - {"preprocessed_data_dir", "limit"}
+    settings = config.model_dump(mode="json", include=kept)
+    for name in ("manifest", "base_path"):
+        if isinstance(settings[name], str):
+            settings[name] = str(Path(settings[name]).resolve())
+        elif isinstance(settings[name], dict):
+            settings[name] = {split: str(Path(path).resolve()) for split, path in settings[name].items()}
+    return settings
 
 
 def _version(library: str) -> str | None:

@@ -18,7 +18,7 @@ import psutil
 from flatout.errors import PrepareError
 from flatout.store.process import WorkerDiedError, WorkerProcess
 from flatout.store.specify import Forms
-from flatout.store.task import BadRow, Receipt, TaskSetup
+from flatout.store.task import BadRow, Receipt, Task, TaskSetup
 from flatout.types import Row
 
 WATCH_S = 0.2
@@ -26,16 +26,6 @@ IN_FLIGHT = 2
 """Requests a worker holds at once, so that it never waits for the next."""
 MEMORY_SHARE = 0.8
 """Share of the free memory that all workers together may take."""
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One planned shard: its number and how to get its rows when they are wanted."""
-
-    number: int
-    num_rows: int
-    rows: Callable[[int, int], list[Row]]
-    """(start, stop) within the task -> rows; called as requests are sent, so no shard is held whole."""
 
 
 @dataclass
@@ -147,9 +137,7 @@ class LocalPool:
                     barred[row.key] = BadRow(row.key, setup.maker.path_of(row), "worker", reason)
                 worker.ask("setup", setup)
 
-    def _attempt(
-        self, worker: WorkerProcess, task: Task, barred: dict[str, BadRow], tally: _Tally
-    ) -> Receipt:
+    def _attempt(self, worker: WorkerProcess, task: Task, barred: dict[str, BadRow], tally: _Tally) -> Receipt:
         worker.ask("start", task.number, dict(barred))
         in_flight = 0
         for start in range(0, task.num_rows, self.request_rows):
@@ -162,9 +150,7 @@ class LocalPool:
             tally.add(worker.wait())
         return worker.ask("finish")  # type: ignore[no-any-return]
 
-    def _try_alone(
-        self, worker: WorkerProcess, setup: TaskSetup, row: Row
-    ) -> tuple[WorkerProcess, str | None]:
+    def _try_alone(self, worker: WorkerProcess, setup: TaskSetup, row: Row) -> tuple[WorkerProcess, str | None]:
         """Why the row kills a worker, or None if it does not when it is alone."""
         try:
             worker.ask("describe", setup.maker, [row])

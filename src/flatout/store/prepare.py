@@ -25,20 +25,19 @@ from flatout.store.commit import commit
 from flatout.store.engine import Engine, count_workers, make_engine
 from flatout.store.files import remove_leftovers
 from flatout.store.fingerprint import explain_difference
-from flatout.store.job import Job
+from flatout.store.job import Job, row_task
 from flatout.store.journal import Journal, JournalHead
 from flatout.store.limits import check_bad_fraction, check_free_space, free_bytes
 from flatout.store.lock import locked
 from flatout.store.log import log_to
 from flatout.store.metadata import SHARD_FOLDER, ShardMeta
 from flatout.store.plan import Plan, make_plan, rows_per_shard, stored_bytes_per_row
-from flatout.store.pool import Task
 from flatout.store.progress import Progress, Silent
 from flatout.store.samples import RowFinder, row_hashes, samples_of_shards, up_to_date
 from flatout.store.specify import NUM_PROBED, Forms, specify
 from flatout.store.statistics import RunStats
 from flatout.store.task import BadRow, Receipt, TaskSetup
-from flatout.store.versions import Version, committed, with_records, with_shards
+from flatout.store.versions import Version, committed, recovered, with_records, with_shards
 from flatout.types import Array, FieldSpec
 
 logger = logging.getLogger("flatout.prepare")
@@ -52,6 +51,10 @@ class PrepareOptions:
     """Make every sample again."""
     accept_fingerprint: bool = False
     """Keep samples although the code or settings that made them changed."""
+    distrusted: frozenset[str] = frozenset()
+    """Shard files whose samples are made again (repair)."""
+    recover_index: bool = False
+    """The index is lost: take the samples from the shards themselves (repair)."""
     safe: bool = True
     """False: no hashes, crcs, syncs; only to measure what they cost."""
 
@@ -92,7 +95,8 @@ class _Prepare:
         self._started = time.perf_counter()
 
     def run(self, make_job: Callable[[Mapping[str, Sequence[str]]], Job]) -> RunStats:
-        version = None if self._options.force else committed(self._folder)
+        is_fresh = self._options.force or self._options.recover_index
+        version = None if is_fresh else committed(self._folder, self._options.distrusted)
         job = make_job(version.classes if version else {})
         for note in job.notes:
             self._say(note)
@@ -100,6 +104,9 @@ class _Prepare:
         finder = RowFinder(job.key_hashes, job.manifest.keys)
         with make_engine(self._config, job.sys_path) as engine:
             states = self._scan(job, finder, version, journal)
+            if self._options.recover_index:
+                rows = row_table(job.key_hashes, states)
+                version = recovered(self._folder, self._options.distrusted, rows)
             version = self._usable(version, job)
             start = self._resume(job, finder, states, version, journal)
             start = start or self._start(engine, job, finder, states, version, journal)
@@ -161,7 +168,13 @@ class _Prepare:
         version = with_shards(self._folder, version, journal, head.adopted)
         kept, positions, todo = self._compare(finder, states, version, len(job.manifest))
         plan = make_plan(
-            todo, states.fingerprints, job.key_hashes, head.fields, head.fingerprint, head.rows_per_shard, head.first_task
+            todo,
+            states.fingerprints,
+            job.key_hashes,
+            head.fields,
+            head.fingerprint,
+            head.rows_per_shard,
+            head.first_task,
         )
         if plan.digest != head.plan:
             return None
@@ -187,9 +200,7 @@ class _Prepare:
         first_task = version.next_task if version is not None and len(kept) else 0
         per_shard = rows_per_shard(bytes_per_row, len(todo))
         fingerprint = job.fingerprint.to_json()
-        plan = make_plan(
-            todo, states.fingerprints, job.key_hashes, fields, fingerprint, per_shard, first_task
-        )
+        plan = make_plan(todo, states.fingerprints, job.key_hashes, fields, fingerprint, per_shard, first_task)
         check_free_space(self._folder, bytes_per_row * len(todo))
         head = JournalHead(plan.digest, tuple(fields), fingerprint, first_task, per_shard, adopted)
         opened = journals.begin(self._folder, head, row_table(job.key_hashes, states))
@@ -199,7 +210,7 @@ class _Prepare:
     def _settle_fields(
         self, engine: Engine, job: Job, version: Version | None, num_kept: int, todo: Array
     ) -> tuple[Sequence[FieldSpec], float]:
-        """Field specifications and mean bytes a row: from the version that is kept, else from the first rows."""
+        """Field specifications and mean bytes a row, from the version that is kept or the first rows."""
         if version is not None and (num_kept or not len(todo)):
             return _with_classes(version.fields, job), version.bytes_per_sample
         probed: list[Forms] = []
@@ -225,10 +236,10 @@ class _Prepare:
         num_rows = len(plan.todo) + len(np.unique(start.positions))
         done = list(journal.receipts.values())
         retry = _positions_of(job, [row for receipt in done for row in receipt.bad])
-        tasks = [self._task(job, plan.positions(n), n) for n in plan.task_numbers() if n not in journal.receipts]
+        tasks = [row_task(job, n, plan.positions(n)) for n in plan.task_numbers() if n not in journal.receipts]
         if len(retry):
             # Rows that failed in the run before are tried again: it may have been the disk, not the file.
-            tasks += [self._task(job, retry, plan.first_task + plan.num_tasks + len(journal.receipts))]
+            tasks += [row_task(job, plan.first_task + plan.num_tasks + len(journal.receipts), retry)]
             done = [replace(receipt, bad=()) for receipt in done]
         self._progress.begin("prepare", len(plan.todo))
         self._progress.advance(len(plan.todo) - sum(task.num_rows for task in tasks))
@@ -240,9 +251,6 @@ class _Prepare:
             self._note(receipt)
             check_bad_fraction(self._folder, bad, num_rows, self._config.max_bad_fraction)
         return done
-
-    def _task(self, job: Job, positions: Array, number: int) -> Task:
-        return Task(number, len(positions), lambda start, stop: job.manifest.rows(positions[start:stop]))
 
     def _setup(self, job: Job, fields: Sequence[FieldSpec]) -> TaskSetup:
         allowed = [name for name, section in job.sections.items() if section.allow_nonfinite]

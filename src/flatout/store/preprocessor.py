@@ -40,7 +40,9 @@ class DataPreprocessor:
         time they are read: random augmentation would be frozen into the store.
         """
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
-            raise ConfigError(f"{type(dataset).__name__} has no length or no [index]; a map-style dataset is needed")
+            raise ConfigError(
+                f"{type(dataset).__name__} has no length or no [index]; a map-style dataset is needed"
+            )
         preprocessor = cls({**settings, "preprocessed_data_dir": str(output_dir)})
         preprocessor._dataset = dataset
         return preprocessor

@@ -86,7 +86,8 @@ def up_to_date(samples: Any, positions: Array, fingerprints: Array) -> Array:
     """Which samples still stand for their row: the row is there and its fingerprint is the recorded one."""
     recorded: Array = samples["fingerprint"].to_numpy()
     found: Array = positions >= 0
-    return found & (recorded != 0) & (recorded == fingerprints[np.maximum(positions, 0)])
+    same: Array = found & (recorded != 0) & (recorded == fingerprints[np.maximum(positions, 0)])
+    return same
 
 
 def in_manifest_order(samples: Any, positions: Array) -> tuple[Any, Array]:

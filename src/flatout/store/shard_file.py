@@ -63,9 +63,7 @@ def check_through_libhdf5(path: Path, fields: Sequence[FieldSpec], meta: ShardMe
         with h5py.File(path, "r") as file:
             found = _plain_datasets(file, "")
             _compare(wanted, found)
-            rows = {
-                spec.name: found[layout.data_path(spec)].shape[0] for spec in fields if not spec.is_ragged
-            }
+            rows = {spec.name: found[layout.data_path(spec)].shape[0] for spec in fields if not spec.is_ragged}
             rows["flatout"] = found[layout.KEY_HASH].shape[0]
     except (OSError, RuntimeError, KeyError, ValueError) as error:
         raise StoreCorruptError(f"{path}: {error}") from error

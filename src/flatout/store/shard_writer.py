@@ -41,7 +41,12 @@ class EncodedSample:
 
     @classmethod
     def of(
-        cls, key: str, key_hash: int, part: int, stored: Mapping[str, Array], scales: Mapping[str, tuple[float, float]]
+        cls,
+        key: str,
+        key_hash: int,
+        part: int,
+        stored: Mapping[str, Array],
+        scales: Mapping[str, tuple[float, float]],
     ) -> EncodedSample:
         """With the crc of each stored array."""
         return cls(key, key_hash, part, stored, scales, {n: checks.crc32c(a) for n, a in stored.items()})

@@ -85,9 +85,7 @@ def _shape(kind: str, ragged: bool | None, shapes: Sequence[tuple[int, ...]]) ->
     """The shape all samples share, or None for the axes that may vary."""
     first = shapes[0]
     if any(len(shape) != len(first) for shape in shapes):
-        raise ConfigError(
-            f"samples of kind '{kind}' have {sorted({len(s) for s in shapes})} axes; one wanted"
-        )
+        raise ConfigError(f"samples of kind '{kind}' have {sorted({len(s) for s in shapes})} axes; one wanted")
     if kind in _ALWAYS_RAGGED and ragged is None:
         ragged = True
     if ragged is None:
@@ -117,9 +115,7 @@ def check_array(spec: FieldSpec, array: Array, allow_nonfinite: bool) -> Array:
     wanted = np.dtype(spec.dtype)
     if array.dtype != wanted:
         if not np.can_cast(array.dtype, wanted, "same_kind" if wanted.kind == "f" else "safe"):
-            raise SampleError(
-                "check", f"field '{spec.name}' is {array.dtype}, wanted {wanted}; set its dtype"
-            )
+            raise SampleError("check", f"field '{spec.name}' is {array.dtype}, wanted {wanted}; set its dtype")
         array = array.astype(wanted)
     if len(array.shape) != len(spec.shape) or any(
         want is not None and got != want for got, want in zip(array.shape, spec.shape, strict=True)
@@ -140,8 +136,5 @@ def check_array(spec: FieldSpec, array: Array, allow_nonfinite: bool) -> Array:
 
 def _shape_text(shape: Shape) -> str:
     return (
-        "("
-        + ", ".join("any" if n is None else str(n) for n in shape)
-        + ("," if len(shape) == 1 else "")
-        + ")"
+        "(" + ", ".join("any" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
     )

@@ -5,7 +5,6 @@ The same code runs in a local worker process, in a Ray task and in the caller, a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from flatout.source import SampleMaker, hash_key
 from flatout.store.metadata import ShardMeta, shard_meta
 from flatout.store.shard_writer import EncodedSample, ShardWriter
 from flatout.store.specify import ArrayForm, Forms, check_array
+from flatout.timing import StageClock
 from flatout.types import Array, FieldSpec, Row
 
 SHARD_BYTES = 64 << 20
@@ -62,6 +62,16 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
+class Task:
+    """One planned shard: its number and how to get its rows when they are wanted."""
+
+    number: int
+    num_rows: int
+    rows: Callable[[int, int], list[Row]]
+    """(start, stop) within the task -> rows; called as requests are sent, so no shard is held whole."""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskSetup:
     """What every task of a prepare shares."""
 
@@ -90,7 +100,7 @@ class ShardTask:
         self._num_rows = 0
         self._errors: dict[str, float] = {}
         self._digests: dict[str, int] = {}
-        self._seconds = {"make": 0.0, "encode": 0.0, "write": 0.0}
+        self._clock = StageClock()
 
     def feed(self, rows: Sequence[Row], before_row: Callable[[int], None] = lambda position: None) -> None:
         """Make the samples of these rows. `before_row` hears the position of each row before it is touched."""
@@ -113,7 +123,7 @@ class ShardTask:
             shards=tuple(self._shards),
             bad=tuple(self._bad),
             num_rows=self._num_rows,
-            seconds=dict(self._seconds),
+            seconds={stage: stats.seconds for stage, stats in self._clock.stats().items()},
             bytes_out=sum(shard.size for shard in self._shards),
             largest_errors=self._errors,
             peak_bytes=peak_resident_bytes(),
@@ -121,16 +131,13 @@ class ShardTask:
         )
 
     def _encode(self, row: Row) -> list[EncodedSample]:
-        start = time.perf_counter()
-        samples = make_samples(self._setup.maker, row)
-        made = time.perf_counter()
-        checked = [self._check(sample) for _, sample in samples]
+        with self._clock.span("make"):
+            samples = make_samples(self._setup.maker, row)
         encoded = []
-        for (part, _), sample in zip(samples, checked, strict=True):
-            key = row.key if part < 0 else f"{row.key}#{part:04d}"
-            encoded.append(self._writer.encode(key, hash_key(key), part, sample))
-        self._seconds["make"] += made - start
-        self._seconds["encode"] += time.perf_counter() - made
+        with self._clock.span("encode"):
+            for part, sample in samples:
+                key = row.key if part < 0 else f"{row.key}#{part:04d}"
+                encoded.append(self._writer.encode(key, hash_key(key), part, self._check(sample)))
         return encoded
 
     def _check(self, sample: Mapping[str, Array]) -> dict[str, Array]:
@@ -154,17 +161,17 @@ class ShardTask:
     def _seal(self) -> None:
         if not len(self._writer):
             return
-        start = time.perf_counter()
-        self._shards.append(self._writer.write(Path(self._setup.folder), self._number))
+        with self._clock.span("write"):
+            self._shards.append(self._writer.write(Path(self._setup.folder), self._number))
         for name, error in self._writer.largest_errors.items():
             self._errors[name] = max(self._errors.get(name, 0.0), error)
         self._writer = ShardWriter(self._setup.fields, safe=self._setup.safe)
-        self._seconds["write"] += time.perf_counter() - start
 
 
 def make_samples(maker: SampleMaker, row: Row) -> list[tuple[int, Mapping[str, Array]]]:
-    """(part, sample) of each of the row's samples, part -1 for a whole row. Whatever a transform or a decoder throws is
-    that row's failure alone.
+    """(part, sample) of each of the row's samples, part -1 for a whole row.
+
+    Whatever a transform or a decoder throws is that row's failure alone.
 
     Raises:
         SampleError: the row is bad. ConfigError, MissingDependencyError: every row would fail.

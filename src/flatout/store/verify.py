@@ -73,7 +73,9 @@ def verify(folder: Path, progress: Progress = Silent()) -> VerifyReport:  # noqa
     progress.begin("verify", meta.num_samples)
     with ThreadPoolExecutor() as pool:  # hashing and crcs release the lock on large buffers
         for meta_damage, shard in zip(
-            pool.map(lambda n: _shard(folder, meta, n, index), range(len(meta.shards))), meta.shards, strict=True
+            pool.map(lambda n: _shard(folder, meta, n, index), range(len(meta.shards))),
+            meta.shards,
+            strict=True,
         ):
             damage += meta_damage
             progress.bad(len({d.key for d in meta_damage}))
@@ -130,7 +132,9 @@ def _shard(folder: Path, meta: StoreMeta, number: int, index: Any) -> list[Damag
         is_whole = hash_file(path) == shard.blake3
         damage = [Damage(name, "crc differs", key, field) for key, field in _bad_samples(reader)]
         if not is_whole:
-            return damage or [Damage(name, "its hash differs from the recorded one, though every sample is whole")]
+            return damage or [
+                Damage(name, "its hash differs from the recorded one, though every sample is whole")
+            ]
         damage += _against_index(name, reader, _rows_of(index, number))
         check_through_libhdf5(path, meta.fields, shard)
     except (OSError, StoreError) as error:
@@ -160,7 +164,10 @@ def _against_index(name: str, reader: ShardReader, rows: Any) -> Iterator[Damage
     if at.min() < 0 or at.max() >= len(reader) or len(np.unique(at)) < len(at):
         yield Damage(name, "the index names rows that the shard does not have, or one twice")
         return
-    pairs = ((layout.KEY_HASH, "key_hash", "is another sample"), (layout.DIGEST, "digest", "has other content"))
+    pairs = (
+        (layout.KEY_HASH, "key_hash", "is another sample"),
+        (layout.DIGEST, "digest", "has other content"),
+    )
     for table, column, what in pairs:
         differs = np.flatnonzero(reader.tables[table][at] != rows[column].to_numpy())
         for position in differs.tolist():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from flatout.errors import StoreMissingError
 from flatout.store.fingerprint import Fingerprint
 from flatout.store.index import read_index
 from flatout.store.journal import Journal, planned_rows
-from flatout.store.metadata import ShardMeta, StoreMeta, load_metadata
+from flatout.store.metadata import ROOT, ShardMeta, StoreMeta, load_metadata
 from flatout.store.samples import RowFinder, empty_samples, row_hashes, samples_of_shards
 from flatout.types import FieldSpec
 
@@ -47,14 +47,48 @@ class Version:
         return 1 + max((int(shard.file.partition("-")[0]) for shard in self.shards), default=-1)
 
 
-def committed(folder: Path) -> Version | None:
-    """The version that the root names; None if nothing was ever committed."""
+def committed(folder: Path, distrusted: Collection[str] = ()) -> Version | None:
+    """The version that the root names; None if nothing was ever committed.
+
+    Args:
+        distrusted: shard files whose samples do not count.
+    """
     try:
         meta = load_metadata(folder)
     except StoreMissingError:
         return None
-    samples = read_index(folder / meta.index)
-    return Version(samples, meta.shards, meta.fields, Fingerprint.from_json(meta.fingerprint), meta)
+    version = Version(
+        read_index(folder / meta.index),
+        meta.shards,
+        meta.fields,
+        Fingerprint.from_json(meta.fingerprint),
+        meta,
+    )
+    return _without(version, distrusted)
+
+
+def recovered(folder: Path, distrusted: Collection[str], rows: Any) -> Version:
+    """The committed version without its index: what the shards hold, with the sources as they are now.
+
+    A source that changed after the root was written does not count: nobody can tell what its sample was
+    made from.
+    """
+    meta = load_metadata(folder)
+    good = tuple(shard for shard in meta.shards if shard.file not in distrusted)
+    samples = samples_of_shards(folder, good, meta.fields)
+    finder = RowFinder(rows["key_hash"].to_numpy(), rows["key_hash"])
+    positions = finder.positions(row_hashes(samples))
+    known = (positions >= 0) & (rows["mtime_ns"].to_numpy()[positions] < (folder / ROOT).stat().st_mtime_ns)
+    samples = with_records(samples.filter(pa.array(known)), positions[known], rows)
+    return Version(samples, good, meta.fields, Fingerprint.from_json(meta.fingerprint), meta)
+
+
+def _without(version: Version, distrusted: Collection[str]) -> Version:
+    bad = [number for number, shard in enumerate(version.shards) if shard.file in distrusted]
+    if not bad:
+        return version
+    good = ~np.isin(version.samples["shard"].to_numpy(), bad)
+    return replace(version, samples=version.samples.filter(pa.array(good)))
 
 
 def with_shards(

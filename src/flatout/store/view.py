@@ -110,9 +110,7 @@ def _ragged(
         low, high = int(offsets[run.at]), int(offsets[run.at + run.count])
         if high > low:
             in_shard = readers[run.shard].tables[layout.offsets_path(spec.name)]
-            source = h5py.VirtualSource(
-                _name(readers[run.shard]), layout.data_path(spec), (int(in_shard[-1]),)
-            )
+            source = h5py.VirtualSource(_name(readers[run.shard]), layout.data_path(spec), (int(in_shard[-1]),))
             start = int(in_shard[run.row])
             virtual[low:high] = source[start : start + high - low]
     group.create_virtual_dataset("values", virtual, fillvalue=_fill(spec))

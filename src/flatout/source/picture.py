@@ -1,0 +1,129 @@
+"""PNG, JPEG, TIFF and BMP through Pillow: the claimed size against the limits first, then the pixels.
+
+What becomes of each way to store a picture:
+
+    grey of 8, 16 or 32 bits, float     (H, W) of uint8, uint16, int32 or float32
+    1 bit                               (H, W) of uint8, 0 and 255
+    RGB, CMYK, YCbCr                    (H, W, 3) of uint8; Pillow reads 16-bit colour as 8 bits
+    palette                             (H, W, 3) of uint8; the indices are kept for masks
+    alpha                               dropped
+
+The orientation that a camera noted (EXIF) is applied. A file of several pages or frames is refused; of a
+camera's JPEG with previews (MPO) the picture itself is taken.
+"""
+
+from __future__ import annotations
+
+import struct
+import warnings
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from isal.isal_zlib import crc32
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from flatout.errors import SampleError
+from flatout.source.files import SourceFile
+from flatout.types import Array, Decoded, Limits
+
+FORMATS = ("PNG", "JPEG", "TIFF", "BMP")
+"""The only parsers that see a file, whatever its suffix."""
+
+_PNG_SIGNATURE_BYTES = 8
+_ORIENTATION_TAG = 0x0112
+_BITS_TAG = 258
+_SAMPLE_FORMAT_TAG = 339
+_UNSIGNED, _SIGNED = 1, 2
+_KEPT_MODES = {"L": "u1", "RGB": "u1", "I": "i4", "F": "f4", "I;16": "u2", "I;16L": "u2", "I;16B": "u2"}
+_GREY_MODES = {"1", "LA", "La"}
+_PALETTE_MODES = {"P", "PA"}
+_MAX_BYTES_A_PIXEL = 4
+
+
+def decode(file: SourceFile, limits: Limits) -> Decoded:
+    """A picture -> (H, W) or (H, W, 3); `info["indices"]` holds the indices of a palette.
+
+    Raises:
+        SampleError: damaged, truncated, of another format, of several pages, or larger than the limits.
+    """
+    data = file.read_bytes(limits)
+    with warnings.catch_warnings():
+        # Pillow warns of odd metadata and of more than 89 million pixels; the limits decide about those.
+        warnings.simplefilter("ignore")
+        try:
+            return _decode(data, file.name, limits)
+        except SampleError:
+            raise
+        except UnidentifiedImageError as error:
+            raise SampleError("decode", f"{file.name} is no {', '.join(FORMATS)} that can be read") from error
+        except Exception as error:  # Pillow's plugins raise whatever a broken file makes of them
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            raise SampleError("decode", f"{file.name} cannot be read as a picture: {reason}") from error
+
+
+def _decode(data: bytes, name: str, limits: Limits) -> Decoded:
+    with Image.open(BytesIO(data), formats=FORMATS) as image:
+        _check_size(image, name, limits)
+        if image.format != "MPO" and getattr(image, "n_frames", 1) != 1:
+            frames = getattr(image, "n_frames", 1)
+            raise SampleError("decode", f"{name} has {frames} pages or frames; an image field wants one")
+        if image.format == "PNG":
+            _check_png(data, name)
+        if image.format == "TIFF":
+            _check_tiff(image, name)
+        upright: Image.Image = image
+        if image.getexif().get(_ORIENTATION_TAG, 1) != 1:
+            upright = ImageOps.exif_transpose(image)
+        upright.load()
+        indices = _pixels(upright) if upright.mode in _PALETTE_MODES else None
+        array = _pixels(_converted(upright))
+    return Decoded(array=array, info={} if indices is None else {"indices": indices})
+
+
+def _check_size(image: Image.Image, name: str, limits: Limits) -> None:
+    num_bytes = image.width * image.height * max(_MAX_BYTES_A_PIXEL, len(image.getbands()))
+    if num_bytes > limits.max_sample_bytes:
+        raise SampleError(
+            "decode",
+            f"{name} claims {image.width} x {image.height} pixels, {num_bytes:,} bytes; "
+            f"max_sample_bytes is {limits.max_sample_bytes:,}",
+        )
+
+
+def _check_png(data: bytes, name: str) -> None:
+    """Compare the checksums of the chunks that make up the pixels, which Pillow skips; 0.02 ms for 40 KB."""
+    view, start = memoryview(data), _PNG_SIGNATURE_BYTES
+    kind = b""
+    while kind != b"IEND":
+        length, kind = struct.unpack_from(">I4s", data, start)
+        end = start + 8 + length
+        (wanted,) = struct.unpack_from(">I", data, end)
+        is_critical = not kind[0] & 0x20
+        if is_critical and crc32(view[start + 4 : end]) != wanted:
+            raise SampleError(
+                "decode", f"{name} is damaged: chunk {kind!r} at byte {start:,} fails its checksum"
+            )
+        start = end + 4
+
+
+def _check_tiff(image: Any, name: str) -> None:
+    """Refuse the two kinds of numbers that Pillow reads with a wrong sign."""
+    sample_format = image.tag_v2.get(_SAMPLE_FORMAT_TAG, (1,))[0]
+    num_bits = image.tag_v2.get(_BITS_TAG, (1,))[0]
+    if (sample_format, num_bits) in ((_UNSIGNED, 32), (_SIGNED, 8)):
+        sign = "unsigned" if sample_format == _UNSIGNED else "signed"
+        raise SampleError("decode", f"{name} has {sign} {num_bits}-bit pixels; save it as 16-bit or float")
+
+
+def _converted(image: Image.Image) -> Image.Image:
+    """The picture in a mode that has an array of its own."""
+    if image.mode in _KEPT_MODES:
+        return image
+    return image.convert("L" if image.mode in _GREY_MODES else "RGB")
+
+
+def _pixels(image: Image.Image) -> Array:
+    array: np.ndarray[Any, Any] = np.asarray(image)
+    wanted = np.dtype(_KEPT_MODES.get(image.mode, "u1"))
+    return array[..., 0] if image.mode == "PA" else array.astype(wanted, copy=False)

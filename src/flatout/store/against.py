@@ -1,0 +1,126 @@
+"""Against the source: decode again and compare with the store; tell which rows have changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from flatout.config import Config
+from flatout.source import scan_rows
+from flatout.store.commit import read_quarantine
+from flatout.store.engine import make_engine
+from flatout.store.fingerprint import explain_difference
+from flatout.store.job import Job, job_from_config, row_task
+from flatout.store.plan import MIN_SHARDS
+from flatout.store.progress import Progress, Silent
+from flatout.store.repair import config_of_store
+from flatout.store.samples import RowFinder, row_hashes, up_to_date
+from flatout.store.task import BadRow, TaskSetup
+from flatout.store.versions import Version, committed
+from flatout.types import Array, FieldSpec
+
+
+@dataclass(frozen=True)
+class SourceReport:
+    """True if the store is what its sources would give now."""
+
+    compared: int
+    """Rows decoded again."""
+    differing: tuple[str, ...]
+    """Samples whose content differs although their source has not changed."""
+    changed: tuple[str, ...]
+    """Rows whose file or values changed since they were prepared."""
+    new: tuple[str, ...]
+    """Manifest rows that the store does not have."""
+    gone: tuple[str, ...]
+    """Samples whose row is no longer in the manifest."""
+    failed: tuple[BadRow, ...]
+    """Rows that cannot be decoded now."""
+    code_changes: tuple[str, ...] = ()
+    """What changed in the code or settings that made the samples."""
+
+    def __bool__(self) -> bool:
+        return not (self.differing or self.changed or self.new or self.gone or self.failed or self.code_changes)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"ok": bool(self), **asdict(self)}
+
+
+def compare_with_source(
+    folder: Path,
+    num_rows: int | None = None,
+    progress: Progress = Silent(),  # noqa: B008  stateless
+) -> SourceReport:
+    """Decode every row, or `num_rows` spread evenly over the manifest, and compare the samples' digests."""
+    config = config_of_store(folder)
+    version = committed(folder)
+    if version is None:
+        raise AssertionError("config_of_store has read the root")
+    job = job_from_config(config, version.classes)
+    finder = RowFinder(job.key_hashes, job.manifest.keys)
+    positions = finder.positions(row_hashes(version.samples))
+    is_known = positions >= 0
+    is_current = up_to_date(version.samples, positions, _fingerprints(config, job, version, positions))
+    chosen = _spread(np.unique(positions[is_current]), num_rows)
+    progress.begin("compare", len(chosen))
+    found, failed = dry_run(config, job, version.fields, chosen, progress)
+    keys, digests = version.samples["key"].to_pylist(), version.samples["digest"].to_pylist()
+    recorded = dict(zip(keys, digests, strict=True))
+    absent = set(_keys(job, np.setdiff1d(np.arange(len(job.manifest)), positions)))
+    return SourceReport(
+        compared=len(chosen),
+        differing=tuple(sorted(key for key, digest in found.items() if recorded.get(key) != digest)),
+        changed=tuple(_keys(job, np.unique(positions[is_known & ~is_current]))),
+        new=tuple(sorted(absent - read_quarantine(folder))),
+        gone=tuple(sorted(key for key, known in zip(keys, is_known, strict=True) if not known)),
+        failed=tuple(failed),
+        code_changes=tuple(explain_difference(version.fingerprint, job.fingerprint)),
+    )
+
+
+def dry_run(
+    config: Config, job: Job, fields: Sequence[FieldSpec], positions: Array, progress: Progress
+) -> tuple[dict[str, int], list[BadRow]]:
+    """Make these rows' samples and write nothing: digest of each sample by key, and the rows that failed."""
+    allowed = frozenset(name for name, section in job.sections.items() if section.allow_nonfinite)
+    setup = TaskSetup(job.maker, tuple(fields), "", allowed, is_dry=True)
+    parts = np.array_split(positions, max(1, min(len(positions), MIN_SHARDS)))
+    tasks = [row_task(job, number, part) for number, part in enumerate(parts) if len(part)]
+    found: dict[str, int] = {}
+    failed: list[BadRow] = []
+    # On this machine, whatever made the store.
+    with make_engine(config.model_copy(update={"engine": "local"}), job.sys_path) as engine:
+        for receipt in engine.run(setup, tasks, progress.advance):
+            found.update(receipt.digests)
+            failed += receipt.bad
+            progress.bad(len(receipt.bad))
+    return found, failed
+
+
+def _fingerprints(config: Config, job: Job, version: Version, positions: Array) -> Array:
+    """The rows' fingerprints now; those recorded by content, by content."""
+    content = np.zeros(len(job.manifest), bool)
+    content[positions[(positions >= 0) & version.samples["by_content"].to_numpy()]] = True
+    states = scan_rows(
+        job.manifest,
+        job.columns,
+        allow_outside=config.allow_outside_base,
+        checksum=config.checksum,
+        content_rows=content,
+    )
+    return states.fingerprints
+
+
+def _keys(job: Job, positions: Array) -> list[str]:
+    return sorted(job.manifest.keys.take(pa.array(positions)).to_pylist())
+
+
+def _spread(positions: Array, count: int | None) -> Array:
+    if count is None or count >= len(positions):
+        return positions
+    return positions[np.linspace(0, len(positions) - 1, count).astype(np.int64)]

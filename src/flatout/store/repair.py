@@ -1,0 +1,57 @@
+"""Repair: make again, from the sources, just the shards and files of a store that are damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flatout.config import Config, load_config
+from flatout.errors import StoreCorruptError, StoreError
+from flatout.store.job import job_from_config
+from flatout.store.metadata import ROOT, SHARD_FOLDER, load_metadata
+from flatout.store.prepare import PrepareOptions, prepare
+from flatout.store.progress import Progress, Silent
+from flatout.store.statistics import RunStats
+from flatout.store.verify import VerifyReport
+
+
+def config_of_store(folder: Path) -> Config:
+    """The config that made a store, as the root keeps it.
+
+    Raises:
+        StoreError: the store was made from a dataset object, which only its program has.
+    """
+    settings = dict(load_metadata(folder).settings)
+    if settings.get("manifest") is None:
+        raise StoreError(
+            f"{folder} was made from a dataset object: its sources are not known here. Run "
+            "DataPreprocessor.from_dataset(dataset, output_dir).run(force=True) in the program that has it"
+        )
+    return load_config({**settings, "preprocessed_data_dir": str(folder)}, environ={})
+
+
+def repair(folder: Path, report: VerifyReport, progress: Progress = Silent()) -> RunStats:  # noqa: B008  stateless
+    """Make again what the report names; the rest of the store stays as it is.
+
+    Raises:
+        StoreCorruptError: the root is lost, so nobody knows what the store was.
+        StoreError: the sources are not known here.
+    """
+    damaged = {damage.file for damage in report.damage}
+    if ROOT in damaged:
+        raise StoreCorruptError(
+            f"{folder / ROOT} is damaged and cannot be rebuilt from the shards alone; restore it from a "
+            "backup, or run 'flatout prepare --force' with the config that made the store"
+        )
+    meta = load_metadata(folder)
+    config = config_of_store(folder)
+    options = PrepareOptions(
+        distrusted=frozenset(report.damaged_shards),
+        recover_index=meta.index in damaged,
+        accept_fingerprint=True,
+    )
+    stats = prepare(config, lambda known: job_from_config(config, known), options, progress)
+    named = {shard.file for shard in load_metadata(folder).shards}
+    for name in report.damaged_shards:
+        if name not in named:
+            (folder / SHARD_FOLDER / name).unlink(missing_ok=True)
+    return stats
