@@ -26,7 +26,9 @@ def run(decoded: Decoded, **settings: Any) -> Array:
     return found
 
 
-@pytest.mark.parametrize("array", [np.arange(6).reshape(2, 3), np.float32(3), np.ones(2, np.complex64), np.array([True])])
+@pytest.mark.parametrize(
+    "array", [np.arange(6).reshape(2, 3), np.float32(3), np.ones(2, np.complex64), np.array([True])]
+)
 def test_stored_as_it_is(array):
     found = run(Decoded(np.asarray(array)))
     np.testing.assert_array_equal(found, array)
@@ -75,7 +77,8 @@ def test_members():
 
 
 @given(
-    arrays.arrays(np.float64, 5, elements=st.floats(-300, 300)), st.sampled_from(["uint8", "int8", "int16", "int64"])
+    arrays.arrays(np.float64, 5, elements=st.floats(-300, 300)),
+    st.sampled_from(["uint8", "int8", "int16", "int64"]),
 )
 def test_integers_are_rounded_to_or_refused(array, dtype):
     bounds = np.iinfo(dtype)

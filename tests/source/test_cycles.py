@@ -115,7 +115,9 @@ def test_autocorrelation_of_a_sine_is_one_after_a_period():
     assert found[20] == pytest.approx(-1, abs=1e-6)
 
 
-@pytest.mark.parametrize("value", ["0.1 0.9 1.7", "0.1,0.9,1.7", "0.1; 0.9; 1.7", "[0.1, 0.9, 1.7]", [0.1, 0.9, 1.7]])
+@pytest.mark.parametrize(
+    "value", ["0.1 0.9 1.7", "0.1,0.9,1.7", "0.1; 0.9; 1.7", "[0.1, 0.9, 1.7]", [0.1, 0.9, 1.7]]
+)
 def test_start_times_in_a_cell(value):
     starts = cycles.parse_starts(value)
     assert starts == [0.1, 0.9, 1.7]
@@ -129,7 +131,9 @@ def test_other_cells_are_paths_or_refused():
             cycles.parse_starts(value)
 
 
-@pytest.mark.parametrize("starts", [[], [0.5], [0.5, 0.5], [1.0, 0.5], [-0.1, 0.5], [0.1, np.nan], [0.1, np.inf]])
+@pytest.mark.parametrize(
+    "starts", [[], [0.5], [0.5, 0.5], [1.0, 0.5], [-0.1, 0.5], [0.1, np.nan], [0.1, np.inf]]
+)
 def test_start_times_that_make_no_cycle(starts):
     with pytest.raises(SampleError, match="cycle starts"):
         cycles.spans_from_starts(starts)
@@ -145,7 +149,11 @@ def test_states_give_cycles_from_s1_to_s1_without_gaps():
 
 
 def test_states_that_hold_no_cycle():
-    for table in (np.zeros((3, 2)), np.array([[0.0, 1.0, 1.0]]), np.array([[0.0, 1.0, 0.0], [1.0, 2.0, 2.0]])):
+    for table in (
+        np.zeros((3, 2)),
+        np.array([[0.0, 1.0, 1.0]]),
+        np.array([[0.0, 1.0, 0.0], [1.0, 2.0, 2.0]]),
+    ):
         with pytest.raises(SampleError):
             cycles.spans_from_states(table)
 
@@ -155,7 +163,7 @@ def test_cycles_of_a_part_of_a_recording():
     assert cycles.to_samples(spans, 100.0, 300) == [(0, 100), (100, 200), (200, 300)]
     assert cycles.to_samples(spans, 100.0, 299) == [(0, 100), (100, 200), (200, 299)]
     assert cycles.to_samples(spans, 100.0, 170, offset_s=0.5) == [(50, 150)]
-    with pytest.raises(SampleError, match="ends at 3.000 s, the signal at 2.500 s"):
+    with pytest.raises(SampleError, match=r"ends at 3\.000 s, the signal at 2\.500 s"):
         cycles.to_samples(spans, 100.0, 250)
     with pytest.raises(SampleError, match="none of 3 cycles"):
         cycles.to_samples(spans, 100.0, 50, offset_s=0.5)

@@ -17,9 +17,11 @@ from flatout.types import Array, Context, Decoded, Row
 TABLE = np.arange(12, dtype=np.int16).reshape(4, 3)
 
 
-def run(array: Array, columns: list[str] | None = None, **settings: Any) -> Array:
-    info = {} if columns is None else {"columns": columns}
-    found = make_steps("x", SequenceField(**settings), {})(Decoded(array, info=info), Context(Row("k", {})))["x"]
+def run(array: Array, names: list[str] | None = None, **settings: Any) -> Array:
+    info = {} if names is None else {"columns": names}
+    found = make_steps("x", SequenceField(**settings), {})(Decoded(array, info=info), Context(Row("k", {})))[
+        "x"
+    ]
     assert isinstance(found, np.ndarray)
     assert found.flags.c_contiguous
     return found
@@ -44,7 +46,7 @@ def test_columns_by_name_then_channels_by_position():
 
 
 @pytest.mark.parametrize(
-    ("columns", "settings", "message"),
+    ("names", "settings", "message"),
     [
         (None, {"columns": ["a"]}, "names none"),
         (["a", "b", "c"], {"columns": ["a", "d"]}, r"no column \['d'\]"),
@@ -53,9 +55,9 @@ def test_columns_by_name_then_channels_by_position():
         (None, {"shift": [1.0, 2.0]}, "shift has 2 values for 3"),
     ],
 )
-def test_channels_that_are_not_there(columns, settings, message):
+def test_channels_that_are_not_there(names, settings, message):
     with pytest.raises(SampleError, match=message):
-        run(TABLE, columns, **settings)
+        run(TABLE, names, **settings)
 
 
 def test_scale_of_another_width_is_found_when_planning():
@@ -64,7 +66,9 @@ def test_scale_of_another_width_is_found_when_planning():
 
 
 @given(
-    st.floats(-100, 100), st.lists(st.floats(-100, 100), min_size=3, max_size=3), st.sampled_from(["i2", "f8", "u1"])
+    st.floats(-100, 100),
+    st.lists(st.floats(-100, 100), min_size=3, max_size=3),
+    st.sampled_from(["i2", "f8", "u1"]),
 )
 def test_scaling_is_linear_and_float32(scale, shift, dtype):
     found = run(TABLE.astype(dtype), scale=scale, shift=shift)
@@ -88,7 +92,9 @@ def test_empty_sequences_are_refused(array):
     assert caught.value.stage == "check"
 
 
-@pytest.mark.parametrize("array", [np.zeros((2, 3, 4)), np.float32(1), np.array(["a", "b"]), np.ones(3, complex)])
+@pytest.mark.parametrize(
+    "array", [np.zeros((2, 3, 4)), np.float32(1), np.array(["a", "b"]), np.ones(3, complex)]
+)
 def test_other_arrays_are_refused(array):
     with pytest.raises(SampleError, match="is no sequence"):
         run(np.asarray(array))

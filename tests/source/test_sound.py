@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatout.errors import MissingDependencyError, SampleError
-from flatout.source import sound
+from flatout.source import registry, sound
 from flatout.source.files import SourceFile
 from flatout.types import Decoded, Limits
 
@@ -29,14 +29,15 @@ FORMATS = {
     "extensible": ("WAVEX", "PCM_16"),
     "adpcm": ("WAV", "MS_ADPCM"),
     "rf64": ("RF64", "PCM_16"),
+    "rifx": ("WAV", "PCM_16", "BIG"),
     "flac": ("FLAC", "PCM_16"),
     "ogg": ("OGG", "VORBIS"),
 }
 
 
-def encode(frames: np.ndarray, container: str, subtype: str, rate: int = 8000) -> bytes:
+def encode(frames: np.ndarray, container: str, subtype: str, endian: str = "FILE", rate: int = 8000) -> bytes:
     stream = io.BytesIO()
-    soundfile.write(stream, frames, rate, format=container, subtype=subtype)
+    soundfile.write(stream, frames, rate, format=container, subtype=subtype, endian=endian)
     return stream.getvalue()
 
 
@@ -74,12 +75,11 @@ def test_plain_wav_is_read_without_soundfile_and_bit_equal_to_it(tmp_path, monke
 
 @given(
     st.binary(min_size=12, max_size=240),
-    st.sampled_from([(1, 16, "PCM_16"), (1, 24, "PCM_24"), (1, 32, "PCM_32")]),
+    st.sampled_from([16, 24, 32]),
 )
-def test_any_integers_equal_libsndfile(raw: bytes, form: tuple[int, int, str]):
-    tag, bits, _ = form
+def test_any_integers_equal_libsndfile(raw: bytes, bits: int):
     raw = raw[: len(raw) // 12 * 12]
-    head = struct.pack("<HHIIHH", tag, 1, 8000, 8000 * bits // 8, bits // 8, bits)
+    head = struct.pack("<HHIIHH", sound.PCM, 1, 8000, 8000 * bits // 8, bits // 8, bits)
     body = b"WAVEfmt " + struct.pack("<I", 16) + head + b"data" + struct.pack("<I", len(raw)) + raw
     data = b"RIFF" + struct.pack("<I", len(body)) + body
     layout = sound.parse_wav(data, "x.wav")
@@ -128,6 +128,15 @@ def test_missing_soundfile_names_the_extra(tmp_path, monkeypatch):
         decode(tmp_path, encode(NOISE, "FLAC", "PCM_16"))
 
 
+def test_soundfile_without_its_shared_library_is_missing_too(tmp_path, monkeypatch):
+    def fail(name: str) -> None:
+        raise OSError("sndfile library not found")
+
+    monkeypatch.setattr(registry, "import_module", fail)
+    with pytest.raises(MissingDependencyError, match="soundfile is not installed"):
+        decode(tmp_path, encode(NOISE, "FLAC", "PCM_16"))
+
+
 @pytest.mark.parametrize("name", sorted({*FORMATS} - {"float"}))  # all that are smaller on disk
 def test_cap_holds_before_decoding(tmp_path, name):
     data = encode(np.zeros((20_000, 2)), *FORMATS[name])
@@ -145,7 +154,7 @@ def test_no_frames_is_an_error(tmp_path, name):
 @pytest.mark.parametrize("name", FORMATS)
 def test_truncated_anywhere_is_an_error(tmp_path, name):
     data = encode(NOISE, *FORMATS[name])
-    for length in {*range(0, 100), *np.linspace(100, len(data) - 1, 60, dtype=int).tolist()}:
+    for length in {*range(100), *np.linspace(100, len(data) - 1, 60, dtype=int).tolist()}:
         with pytest.raises(SampleError):
             decode(tmp_path, data[:length])
 
@@ -161,12 +170,11 @@ def test_flipped_bytes_give_a_sample_error_or_an_array(tmp_path, name):
         damaged[rng.integers(top)] ^= 1 << rng.integers(8)
         try:
             decoded = decode(tmp_path, bytes(damaged))
-        except SampleError as error:
-            assert error.stage == "decode"
-        else:
-            assert decoded.array.dtype == np.float32
-            assert decoded.array.ndim == 2
-            assert decoded.array.size > 0
+        except SampleError:
+            continue
+        assert decoded.array.dtype == np.float32
+        assert decoded.array.ndim == 2
+        assert decoded.array.size > 0
 
 
 def test_wav_that_claims_4_gib_is_refused(tmp_path):
@@ -191,7 +199,9 @@ def test_flac_without_a_length_is_refused(tmp_path):
         decode(tmp_path, bytes(data))
 
 
-@pytest.mark.parametrize("data", [b"", b"RIFF", b"RIFF\0\0\0\0AVI ", b"\x89PNG\r\n", b"ID3\x04", b"FORM\0\0\0\0AIFF"])
+@pytest.mark.parametrize(
+    "data", [b"", b"RIFF", b"RIFF\0\0\0\0AVI ", b"\x89PNG\r\n", b"ID3\x04", b"FORM\0\0\0\0AIFF"]
+)
 def test_other_files_are_refused(tmp_path, data):
     with pytest.raises(SampleError):
         decode(tmp_path, data)

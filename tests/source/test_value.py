@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -141,6 +142,11 @@ def test_text_is_its_bytes(text):
 def test_what_is_no_text(value):
     with pytest.raises(SampleError, match="field 't'"):
         make_value("t", TextField())(value)
+
+
+def test_converters_travel_to_workers():
+    for field, value in ((LabelField(classes=["a"]), "a"), (ScalarField(), 0), (TextField(), "\0")):
+        assert pickle.loads(pickle.dumps(make_value("y", field)))(value) == 0
 
 
 def test_numbers_as_text():

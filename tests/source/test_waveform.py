@@ -109,7 +109,7 @@ def test_windows_are_slices_at_every_hop(num_samples, length, hop, remainder):
         assert len(windows) == num_whole
     elif hop <= length:  # every sample is in some window, and no window holds nothing new
         assert (len(windows) - 1) * hop + length >= num_samples
-        assert (len(windows) - 2) * hop + length < num_samples
+        assert len(windows) == 1 or (len(windows) - 2) * hop + length < num_samples
 
 
 @given(st.integers(1, 300), st.integers(1, 60))

@@ -24,9 +24,7 @@ def config(
     if schema:
         emit_json(config_schema())
         return
-    resolved, notes = resolve_config(
-        config or {}, overrides={"task": task, "preset": preset}, sets=set_ or ()
-    )
+    resolved, notes = resolve_config(config or {}, overrides={"task": task, "preset": preset}, sets=set_ or ())
     for note in notes:
         say(note)
     document = resolved.model_dump(mode="json")

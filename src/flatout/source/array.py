@@ -65,9 +65,7 @@ def plan_dtype(name: str, dtype: str | None) -> np.dtype[Any] | None:
     try:
         found = np.dtype(dtype)
     except TypeError as error:
-        raise ConfigError(
-            f"field '{name}': '{dtype}' is no NumPy dtype; write float32, int16, ..."
-        ) from error
+        raise ConfigError(f"field '{name}': '{dtype}' is no NumPy dtype; write float32, int16, ...") from error
     if not is_storable(found):
         raise ConfigError(f"field '{name}': dtype {found} cannot be stored; numbers of at most 8 bytes only")
     return found.newbyteorder("=")

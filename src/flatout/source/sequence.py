@@ -33,9 +33,7 @@ class _SequenceSteps:
         self._name = name
         self._field = field
         self._dtype = plan_dtype(name, field.dtype)
-        self._is_scaled = bool(
-            np.any(np.asarray(field.scale) != 1.0) or np.any(np.asarray(field.shift) != 0.0)
-        )
+        self._is_scaled = bool(np.any(np.asarray(field.scale) != 1.0) or np.any(np.asarray(field.shift) != 0.0))
 
     def __call__(self, decoded: Decoded, context: Context) -> Outputs:
         sequence = time_first(decoded.array)
@@ -55,9 +53,7 @@ def time_first(array: Array) -> Array:
         SampleError: other axes, other than numbers, or nothing in it.
     """
     if array.ndim not in (1, 2) or array.dtype.kind not in "biuf":
-        raise SampleError(
-            "check", f"{array.dtype} of shape {array.shape} is no sequence; wanted (T) or (T, C)"
-        )
+        raise SampleError("check", f"{array.dtype} of shape {array.shape} is no sequence; wanted (T) or (T, C)")
     if array.size == 0:
         raise SampleError("check", "the sequence is empty")
     return array[:, None] if array.ndim == 1 else array
@@ -86,8 +82,6 @@ def scale_channels(sequence: Array, scale: float | list[float], shift: float | l
     """x * scale + shift as float32, each one number or one a channel; computed in float64."""
     for what, numbers in (("scale", scale), ("shift", shift)):
         if isinstance(numbers, list) and len(numbers) not in (1, sequence.shape[1]):
-            raise SampleError(
-                "transform", f"{what} has {len(numbers)} values for {sequence.shape[1]} channels"
-            )
+            raise SampleError("transform", f"{what} has {len(numbers)} values for {sequence.shape[1]} channels")
     scaled: Array = sequence * np.asarray(scale, np.float64) + np.asarray(shift, np.float64)
     return cast(scaled, np.dtype(np.float32))

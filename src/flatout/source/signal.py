@@ -66,9 +66,7 @@ class _SignalSteps:
             signal = self._normalise(signal, decoded)
             return {self._name: self._split(signal, rate, offset_s, context)}
 
-    def _cut(
-        self, signal: Array, rate: float | None, values: Mapping[str, Any]
-    ) -> tuple[Array, float | None]:
+    def _cut(self, signal: Array, rate: float | None, values: Mapping[str, Any]) -> tuple[Array, float | None]:
         """The row's segment and where it starts in seconds; the whole and None where the row has none."""
         offset_s = _read_seconds(values, self._field.offset_column)
         duration_s = _read_seconds(values, self._field.duration_column)

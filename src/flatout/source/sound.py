@@ -19,7 +19,7 @@ PCM, FLOAT = 1, 3
 WAV_ORDER = {b"RIFF": "<", b"RF64": "<", b"RIFX": ">"}
 """Byte order of each variety of WAV; RF64 has room for sizes over 4 GiB."""
 MAGIC = {*WAV_ORDER, b"fLaC", b"OggS"}
-"""First bytes of the files accepted; libsndfile itself would open some 25 other formats."""
+"""First bytes of the files accepted; libsndfile itself would open some 20 other formats."""
 
 FULL_SCALE = (-1.0, 1.0)
 BLOCK_VALUES = 1 << 22

@@ -38,9 +38,7 @@ def _make_scalar(name: str, dtype: np.dtype[Any], value: Any) -> Array:
     return cast(np.asarray(read_number(name, value)), dtype)
 
 
-def _make_label(
-    name: str, dtype: np.dtype[Any] | None, positions: dict[str, int] | None, value: Any
-) -> Array:
+def _make_label(name: str, dtype: np.dtype[Any] | None, positions: dict[str, int] | None, value: Any) -> Array:
     return cast(np.asarray(read_label(name, value, positions), np.int64), dtype)
 
 

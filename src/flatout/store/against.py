@@ -16,9 +16,9 @@ from flatout.store.commit import read_quarantine
 from flatout.store.engine import make_engine
 from flatout.store.fingerprint import explain_difference
 from flatout.store.job import Job, job_from_config, row_task
+from flatout.store.mend import config_of_store
 from flatout.store.plan import MIN_SHARDS
 from flatout.store.progress import Progress, Silent
-from flatout.store.repair import config_of_store
 from flatout.store.samples import RowFinder, row_hashes, up_to_date
 from flatout.store.task import BadRow, TaskSetup
 from flatout.store.versions import Version, committed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -86,11 +86,15 @@ def read_quarantine(folder: Path) -> set[str]:
 
 def _split_codes(names: Any) -> tuple[tuple[str, ...], Array]:
     """Split names in a fixed order, and each row's number among them."""
-    found = np.unique(np.asarray(names, dtype=object).astype(str))
-    ordered = [*(name for name in SPLIT_ORDER if name in found), *(n for n in found if n not in SPLIT_ORDER)]
+    texts = np.asarray(names).astype(str)
+    ordered = split_order(np.unique(texts).tolist())
     number = {name: at for at, name in enumerate(ordered)}
-    codes = np.array([number[name] for name in np.asarray(names).tolist()], dtype=np.int8)
-    return tuple(str(name) for name in ordered), codes
+    return tuple(ordered), np.array([number[name] for name in texts.tolist()], dtype=np.int8)
+
+
+def split_order(names: Iterable[str]) -> list[str]:
+    """train, val, test first, others by name."""
+    return sorted(names, key=lambda name: (SPLIT_ORDER.index(name) if name in SPLIT_ORDER else 99, name))
 
 
 def _complete(samples: Any, fields: Sequence[FieldSpec], splits: Array, groups: Array) -> Any:

@@ -60,6 +60,11 @@ class StoreMeta:
     num_bad: int = 0
 
 
+def is_store(folder: Path) -> bool:
+    """Whether a store's root stands here."""
+    return (folder / ROOT).is_file()
+
+
 def save_metadata(folder: Path, meta: StoreMeta) -> None:
     """Swap the root: from here on readers see this version."""
     write_durable_text(folder / ROOT, to_text(meta))

@@ -14,7 +14,7 @@ from flatout.store.progress import Progress, Silent
 from flatout.store.statistics import RunStats
 
 if TYPE_CHECKING:
-    from flatout.store.verify import VerifyReport
+    from flatout.store.verification import VerifyReport
 
 
 class DataPreprocessor:
@@ -60,7 +60,7 @@ class DataPreprocessor:
 
     def verify_data_integrity(self) -> VerifyReport:
         """Check every byte of the store; the report is true or false."""
-        from flatout.store.verify import verify
+        from flatout.store.verification import verify
 
         if self.config.preprocessed_data_dir is None:
             raise ConfigError("no store to verify: set preprocessed_data_dir")

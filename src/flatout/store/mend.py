@@ -11,7 +11,7 @@ from flatout.store.metadata import ROOT, SHARD_FOLDER, load_metadata
 from flatout.store.prepare import PrepareOptions, prepare
 from flatout.store.progress import Progress, Silent
 from flatout.store.statistics import RunStats
-from flatout.store.verify import VerifyReport
+from flatout.store.verification import VerifyReport
 
 
 def config_of_store(folder: Path) -> Config:

@@ -1,0 +1,95 @@
+"""`flatout prepare`: raw files in, a store out; run again to continue or to bring it up to date."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from flatout.cli.options import ConfigOption, JsonOption, SetOption
+from flatout.cli.output import console, emit_json, say
+from flatout.cli.progress import ProgressBar
+from flatout.cli.words import bytes_text, seconds_text
+from flatout.config import Config, resolve_config
+from flatout.errors import ConfigError
+from flatout.store import DataPreprocessor, RunStats, compact
+
+SHOWN_BAD = 5
+
+
+def prepare(
+    manifest: Annotated[
+        str | None, typer.Argument(help="CSV, TSV, Parquet, JSON lines or folder; instead of a config.")
+    ] = None,
+    config: ConfigOption = None,
+    output_dir: Annotated[
+        Path | None, typer.Option("--output-dir", "-o", help="Folder of the store (preprocessed_data_dir).")
+    ] = None,
+    base_path: Annotated[Path | None, typer.Option(help="Folder that relative paths start from.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Make every sample again.")] = False,
+    batch_size: Annotated[int | None, typer.Option(help="Rows in one request to a worker.")] = None,
+    num_workers: Annotated[int | None, typer.Option(help="Worker processes; default: one a core.")] = None,
+    engine: Annotated[str | None, typer.Option(help="local or ray.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first N rows; a later run adds the rest.")] = None,
+    checksum: Annotated[
+        bool, typer.Option("--checksum", help="Notice changed files by content, not by time.")
+    ] = False,
+    accept_fingerprint: Annotated[
+        bool, typer.Option("--accept-fingerprint", help="Keep samples although their code changed.")
+    ] = False,
+    compact_: Annotated[
+        bool, typer.Option("--compact", help="Give back the space of replaced and deleted samples.")
+    ] = False,
+    set_: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Decode and preprocess every row of a manifest into a store that trains at memory speed.
+
+    Stop it with Ctrl-C whenever you like: the same command continues. Run it again after adding, changing or
+    deleting data: only what changed is made anew.
+    """
+    if config is None and manifest is None:
+        raise ConfigError("nothing to prepare: give --config FILE, or a manifest or folder")
+    overrides: dict[str, Any] = {
+        "manifest": manifest,
+        "base_path": base_path and str(base_path),
+        "preprocessed_data_dir": output_dir and str(output_dir),
+        "preprocess_batch_size": batch_size,
+        "num_workers": num_workers,
+        "engine": engine,
+        "limit": limit,
+        "checksum": checksum or None,
+    }
+    settings, notes = resolve_config(config or {}, overrides=overrides, sets=set_ or ())
+    for note in notes:
+        say(note)
+    with ProgressBar() as progress:
+        stats = DataPreprocessor(settings).run(force, accept_fingerprint=accept_fingerprint, progress=progress)
+    freed = compact(Path(str(settings.preprocessed_data_dir))).bytes_freed if compact_ else 0
+    if as_json:
+        emit_json({**stats.to_json(), "content_hash": stats.content_hash, "bytes_freed": freed})
+    else:
+        _show(settings, stats, freed)
+
+
+def _show(settings: Config, stats: RunStats, freed: int) -> None:
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    made = f"{stats.processed - stats.failed:,} made, {stats.unchanged:,} unchanged"
+    table.add_row("store", str(settings.preprocessed_data_dir))
+    table.add_row("samples", f"{stats.num_samples:,}")
+    table.add_row("rows", made + (f", [red]{stats.failed:,} bad[/red]" if stats.failed else ""))
+    if stats.processed:
+        rate = f"{stats.rows_per_s:,.0f} rows/s, {stats.num_workers} workers"
+        table.add_row("time", f"{seconds_text(stats.wall_s)} ({rate})")
+        table.add_row("size", f"{bytes_text(stats.bytes_in)} read, {bytes_text(stats.bytes_out)} written")
+    for name, error in stats.largest_errors.items():
+        table.add_row("encoding", f"{name}: largest error {error:.3g}")
+    if freed:
+        table.add_row("freed", bytes_text(freed))
+    console().print(table)
+    for row in stats.bad[:SHOWN_BAD]:
+        console().print(f"bad: {row.path or row.key}: {row.stage}: {row.error}", style="red", markup=False)
+    if stats.failed:
+        console().print(f"all {stats.failed:,} are in {settings.preprocessed_data_dir}/quarantine.jsonl")

@@ -1,0 +1,92 @@
+"""`flatout verify`: is every byte of a store what was written, and is it still what the sources give?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flatout.cli.options import JsonOption
+from flatout.cli.output import console, emit_json
+from flatout.cli.progress import ProgressBar
+from flatout.cli.words import bytes_text
+from flatout.store import SourceReport, VerifyReport, compare_with_source, repair, verify
+
+SHOWN = 20
+
+
+def verify_store(
+    store: Annotated[Path, typer.Argument(help="The store's folder.")],
+    repair_: Annotated[
+        bool, typer.Option("--repair", help="Make damaged shards and files again from the sources.")
+    ] = False,
+    against_source: Annotated[
+        bool, typer.Option("--against-source", help="Decode the sources again and compare.")
+    ] = False,
+    sample: Annotated[
+        int | None, typer.Option(help="With --against-source: only N rows, spread evenly.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check every shard's hash, every sample's crc, and that index, shards and root agree. Exit 1 if not."""
+    with ProgressBar() as progress:
+        report = verify(store, progress)
+    document: dict[str, Any] = report.to_json()
+    if not as_json:
+        _show(report)
+    if report.damage and repair_:
+        with ProgressBar() as progress:
+            stats = repair(store, report, progress)
+        with ProgressBar() as progress:
+            report = verify(store, progress)
+        document["repaired"] = {"rows": stats.processed, **report.to_json()}
+        if not as_json:
+            console().print(f"repaired: {stats.processed:,} rows made again")
+            _show(report)
+    source = None
+    if against_source and report:
+        with ProgressBar() as progress:
+            source = compare_with_source(store, sample, progress)
+        document["source"] = source.to_json()
+        if not as_json:
+            _show_source(source)
+    if as_json:
+        emit_json(document)
+    if not report or (source is not None and not source):
+        raise typer.Exit(1)
+
+
+def _show(report: VerifyReport) -> None:
+    size = f"{report.num_samples:,} samples, {report.num_shards:,} shards, {bytes_text(report.num_bytes)}"
+    if report:
+        console().print(f"[green]ok[/green]: {report.store}: {size}, every hash and crc matches")
+        return
+    console().print(f"[bold red]damaged[/bold red]: {report.store}: {size}")
+    for damage in report.damage[:SHOWN]:
+        where = f" sample '{damage.key}'" if damage.key else ""
+        where += f" field '{damage.field}'" if damage.field else ""
+        console().print(f"  {damage.file}{where}: {damage.reason}", markup=False)
+    if len(report.damage) > SHOWN:
+        console().print(f"  and {len(report.damage) - SHOWN:,} more (--json lists all)")
+    console().print(f"mend it with: flatout verify {report.store} --repair", markup=False)
+
+
+def _show_source(report: SourceReport) -> None:
+    verdict = "[green]ok[/green]" if report else "[bold red]differs[/bold red]"
+    console().print(f"{verdict}: {report.compared:,} rows decoded again and compared")
+    groups = {
+        "content differs": report.differing,
+        "changed since": report.changed,
+        "not in the store yet": report.new,
+        "no longer in the manifest": report.gone,
+        "cannot be decoded now": [f"{row.key}: {row.error}" for row in report.failed],
+        "code or settings": report.code_changes,
+    }
+    for what, names in groups.items():
+        for name in list(names)[:SHOWN]:
+            console().print(f"  {what}: {name}", markup=False)
+        if len(names) > SHOWN:
+            console().print(f"  {what}: and {len(names) - SHOWN:,} more")
+    if report.changed or report.new or report.gone:
+        console().print("bring the store up to date with 'flatout prepare'")

@@ -1,0 +1,71 @@
+"""Path columns are found by what they name, not by what they are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from flatout.source.columns import common_suffix, find_path_columns, first_values, kinds_by_suffix, suffix_of
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [("a.wav", ".wav"), ("d.x/a.NII.GZ", ".nii.gz"), ("a.dcm.png", ".png"), ("a", ""), (".hidden", ""), ("d.x/a", ""),
+     ("a.", "."), ("a.b.c.npy", ".npy"), ("x.gz", ".gz")],
+)  # fmt: skip
+def test_suffixes(name: str, suffix: str) -> None:
+    assert suffix_of(name) == suffix
+
+
+def test_each_suffix_speaks_for_one_kind() -> None:
+    kinds = kinds_by_suffix()
+    wanted = {".nii.gz": "volume", "/": "volume", ".png": "image", ".dcm": "image", ".wav": "signal", ".npy": "array",
+              ".npz": "array", ".csv": "sequence"}  # fmt: skip
+    assert wanted.items() <= kinds.items()
+
+
+def columns(**values: list[object]) -> pa.Table:
+    return pa.table({name: pa.array(v, pa.large_string()) for name, v in values.items()})
+
+
+def test_paths_are_found_among_labels_texts_and_folders(tmp_path: Path) -> None:
+    for name in ("AS", "MR"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.wav").write_bytes(b"")
+    table = columns(
+        file=["AS/1.wav", "MR/1.wav"], label=["AS", "MR"], text=["a word. and more", "see fig.3"],
+        missing=["no/1.nii.gz", "no/2.nii.gz"], empty=[None, None],
+    ).append_column("n", pa.array([1, 2]))  # fmt: skip
+    found, notes = find_path_columns(table, tmp_path)
+    assert found == ["file", "missing"]
+    assert len(notes) == 1
+    assert "none of the first 2 paths of 'missing' exists" in notes[0]
+
+
+def test_one_existing_file_of_an_unknown_suffix_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "7.mha").write_bytes(b"")
+    table = columns(scan=[f"{i}.mha" for i in range(50)], other=[f"{i}.xyz" for i in range(50)])
+    assert find_path_columns(table, tmp_path) == (["scan"], [])
+
+
+def test_folders_of_dicom_files_are_paths_and_class_folders_are_not(tmp_path: Path) -> None:
+    (tmp_path / "p1").mkdir()
+    (tmp_path / "p1" / "IM1").write_bytes(bytes(128) + b"DICM")
+    (tmp_path / "cat").mkdir()
+    table = columns(series=["p0", "p1"], kind=["cat", "cat"])
+    assert find_path_columns(table, tmp_path) == (["series"], [])
+    assert common_suffix(["p0", "p1"], tmp_path) == "/"
+    assert common_suffix(["a.wav", "b.wav", "c.flac"], tmp_path) == ".wav"
+    assert common_suffix([None], tmp_path) == ""
+
+
+@pytest.mark.parametrize("value", ["\0", "../..", "x" * 5000, "~", "s3://a/b"])
+def test_hostile_values_are_only_looked_at(tmp_path: Path, value: str) -> None:
+    assert find_path_columns(columns(a=[value, value]), tmp_path)[0] == []
+
+
+def test_values_are_looked_for_beyond_missing_ones() -> None:
+    table = columns(a=[None] * 100 + ["x"] * 100)
+    assert first_values(table, "a") == ["x"] * 50

@@ -1,0 +1,190 @@
+"""The tables of docs/architecture.md and the code are equal: who imports whom, who owns which library."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SOURCE = REPOSITORY / "src" / "flatout"
+PAGE = REPOSITORY / "docs" / "architecture.md"
+
+LOADERS = ("import_module", "require")
+"""Functions that import the module whose name they are given."""
+NOWHERE = {"torchvision", "torchaudio", "torchcodec"}
+UNPICKLERS = {
+    f"{module}.{name}"
+    for module in ("pickle", "cloudpickle", "marshal", "torch", "joblib", "dill", "shelve")
+    for name in ("load", "loads", "Unpickler", "open")
+} - {"torch.open"}
+WITHOUT_NUMPY = {"config", "cli"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table."""
+
+    may_import: set[str]
+    owns: set[str]
+
+
+@dataclass(frozen=True)
+class File:
+    """A source file and where it belongs."""
+
+    path: Path
+    tree: ast.Module
+
+    @property
+    def name(self) -> str:
+        return self.path.relative_to(SOURCE).as_posix()
+
+    @property
+    def layer(self) -> str:
+        """The package, or the shared module's name; empty for flatout/__init__.py."""
+        first = self.name.partition("/")[0]
+        return "" if first == "__init__.py" else first.removesuffix(".py")
+
+
+def read_files() -> list[File]:
+    return [File(path, ast.parse(path.read_bytes())) for path in sorted(SOURCE.rglob("*.py"))]
+
+
+def table(heading: str) -> list[list[str]]:
+    """The cells of the table under a heading of the page."""
+    section = PAGE.read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
+
+
+def words(cell: str) -> set[str]:
+    return set(re.findall(r"`([^`]+)`", cell))
+
+
+def layers(heading: str) -> dict[str, Row]:
+    return {name.strip("`"): Row(words(may), words(owns)) for name, _, may, owns in table(heading)}
+
+
+FILES = read_files()
+PACKAGES = layers("Packages")
+SHARED = layers("Shared modules")
+ROWS = PACKAGES | SHARED
+EXCEPTIONS = [(name.strip("`"), use) for name, uses, _ in table("Exceptions") for use in words(uses)]
+
+
+def nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node that runs: what stands under `if TYPE_CHECKING` is for the type checker alone."""
+    yield tree
+    for child in ast.iter_child_nodes(tree):
+        if not (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)):
+            yield from nodes(child)
+
+
+def imported(file: File) -> set[str]:
+    """Dotted names: `import a.b` and `from a.b import c` give a.b, the latter a.b.c too."""
+    found: set[str] = set()
+    for node in nodes(file.tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Call) and called(node).endswith(LOADERS) and node.args:
+            name = node.args[0]
+            found |= {name.value} if isinstance(name, ast.Constant) else set()
+    return found
+
+
+def called(node: ast.Call) -> str:
+    return ast.unparse(node.func)
+
+
+def own_layers(file: File) -> set[str]:
+    names = (name.split(".") for name in imported(file))
+    return {parts[1] for parts in names if parts[0] == "flatout" and len(parts) > 1} & set(ROWS)
+
+
+def libraries(file: File) -> set[str]:
+    tops = {name.partition(".")[0] for name in imported(file)}
+    return tops - set(sys.stdlib_module_names) - {"flatout", ""}
+
+
+def calls(file: File) -> set[str]:
+    return {called(node) for node in ast.walk(file.tree) if isinstance(node, ast.Call)}
+
+
+def allows_pickle(file: File) -> bool:
+    keywords = [k for node in ast.walk(file.tree) if isinstance(node, ast.Call) for k in node.keywords]
+    return any(k.arg == "allow_pickle" and getattr(k.value, "value", True) is not False for k in keywords)
+
+
+def exceptions(file: File) -> set[str]:
+    return {use for name, use in EXCEPTIONS if name == file.name}
+
+
+def test_every_package_of_the_code_stands_in_the_table() -> None:
+    in_code = {file.layer for file in FILES if file.layer}
+    assert in_code <= set(ROWS)
+    assert set(SHARED) <= in_code
+
+
+def test_imports_point_one_way() -> None:
+    wrong = {}
+    for file in FILES:
+        allowed = ROWS[file.layer].may_import if file.layer else set()
+        shared = set(SHARED) if file.layer in PACKAGES else set()
+        wrong[file.name] = own_layers(file) - {file.layer} - allowed - shared
+    assert {name: found for name, found in wrong.items() if found} == {}
+
+
+def test_libraries_are_imported_by_their_owners_only() -> None:
+    wrong = {}
+    for file in FILES:
+        owned = ROWS[file.layer].owns if file.layer else set()
+        free = {"numpy"} if file.layer in PACKAGES and file.layer not in WITHOUT_NUMPY else set()
+        wrong[file.name] = libraries(file) - owned - free - exceptions(file)
+    assert {name: found for name, found in wrong.items() if found} == {}
+
+
+def test_every_library_in_the_tables_is_used() -> None:
+    for layer in {file.layer for file in FILES if file.layer}:
+        used = set().union(*(libraries(file) for file in FILES if file.layer == layer))
+        assert ROWS[layer].owns - used == set(), layer
+
+
+def test_imports_are_absolute() -> None:
+    froms = [(file.name, node) for file in FILES for node in ast.walk(file.tree)]
+    assert [name for name, node in froms if isinstance(node, ast.ImportFrom) and node.level] == []
+
+
+def test_forbidden_libraries_are_imported_nowhere() -> None:
+    assert [file.name for file in FILES if libraries(file) & NOWHERE] == []
+
+
+def test_only_the_command_line_prints() -> None:
+    assert [file.name for file in FILES if file.layer != "cli" and "print" in calls(file)] == []
+
+
+def test_nothing_unpickles() -> None:
+    wrong = {file.name: (calls(file) | imported(file)) & UNPICKLERS - exceptions(file) for file in FILES}
+    assert {name: found for name, found in wrong.items() if found} == {}
+    assert [file.name for file in FILES if allows_pickle(file)] == []
+
+
+@pytest.mark.parametrize(("name", "use"), EXCEPTIONS)
+def test_every_exception_is_needed(name: str, use: str) -> None:
+    (file,) = [file for file in FILES if file.name == name]
+    assert use in libraries(file) | calls(file)
+
+
+def test_the_table_has_no_circles_and_no_torch_on_the_left() -> None:
+    order = list(PACKAGES)
+    for package, row in PACKAGES.items():
+        assert all(order.index(other) < order.index(package) for other in row.may_import)
+    for package in ("config", "source", "store"):
+        assert "torch" not in PACKAGES[package].owns
