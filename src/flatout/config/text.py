@@ -65,8 +65,8 @@ def parse_yaml(text: str, origin: str) -> Parsed:
     Raises:
         ConfigError: the text is no YAML, a key stands twice, or a value contains itself.
     """
-    loader = _Loader(text)
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         lines: dict[Path, int] = {}
         if node is None:
@@ -79,8 +79,6 @@ def parse_yaml(text: str, origin: str) -> Parsed:
         raise ConfigError(f"{where}: {error.problem or error.context}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{origin}: {error}") from error
-    finally:
-        loader.dispose()
 
 
 def _check(node: Any, path: Path, lines: dict[Path, int], origin: str, around: tuple[int, ...]) -> None:

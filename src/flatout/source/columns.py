@@ -47,18 +47,16 @@ def first_values(table: pa.Table, column: str, num: int = NUM_LOOKED_AT) -> list
     return [value for value in table[column].slice(0, 20 * num).to_pylist() if value is not None][:num]
 
 
-def common_suffix(values: Iterable[object], base: Path) -> str:
-    """The suffix that most of these paths have; "/" for folders of DICOM files."""
-    suffixes = Counter(suffix_of(v) or "" for v in values if isinstance(v, str))
-    suffix = suffixes.most_common(1)[0][0] if suffixes else ""
-    if suffix not in kinds_by_suffix() and any(_is_series(value, base) for value in values):
-        return "/"
-    return suffix
+def common_suffix(paths: Iterable[object]) -> str:
+    """The suffix that most of these paths have; "/" where they have none: folders of DICOM files."""
+    suffixes = Counter(suffix_of(path) for path in paths if isinstance(path, str))
+    if not suffixes:
+        return ""
+    suffix = suffixes.most_common(1)[0][0]
+    return suffix if suffix in kinds_by_suffix() or _SUFFIX.fullmatch(suffix) else "/"
 
 
-def find_path_columns(
-    table: pa.Table, base: Path, allow_outside: bool = False
-) -> tuple[list[str], list[str]]:
+def find_path_columns(table: pa.Table, base: Path, allow_outside: bool = False) -> tuple[list[str], list[str]]:
     """Columns of text whose values are paths, in the table's order, and notes on those that lead nowhere."""
     found, notes = [], []
     for name in table.column_names:
@@ -68,16 +66,16 @@ def find_path_columns(
         if not values:
             continue
         num_files = sum(_is_file(value, base, allow_outside) for value in values)
-        if _are_paths(values, num_files, base):
+        if _are_paths(values, num_files, base, allow_outside):
             found.append(name)
-            if not num_files and not any(_is_series(value, base) for value in values):
+            if not num_files and not _any_series(values, base, allow_outside):
                 notes.append(
                     f"none of the first {len(values)} paths of '{name}' exists below {base}: see base_path"
                 )
     return found, notes
 
 
-def _are_paths(values: list[str], num_files: int, base: Path) -> bool:
+def _are_paths(values: list[str], num_files: int, base: Path, allow_outside: bool) -> bool:
     suffixes = [suffix_of(value) for value in values]
     num_known = sum(suffix in kinds_by_suffix() for suffix in suffixes)
     if num_known >= 0.9 * len(values):
@@ -85,7 +83,7 @@ def _are_paths(values: list[str], num_files: int, base: Path) -> bool:
     num_suffixes = sum(_SUFFIX.fullmatch(suffix) is not None for suffix in suffixes)
     if num_files and num_suffixes * 2 > len(values):
         return True
-    return num_suffixes == 0 and any(_is_series(value, base) for value in values)
+    return num_suffixes == 0 and _any_series(values, base, allow_outside)
 
 
 def _is_file(value: str, base: Path, allow_outside: bool) -> bool:
@@ -95,8 +93,12 @@ def _is_file(value: str, base: Path, allow_outside: bool) -> bool:
         return False
 
 
-def _is_series(value: object, base: Path) -> bool:
+def _any_series(values: Iterable[str], base: Path, allow_outside: bool) -> bool:
     """Whether a value names a folder of DICOM files; a class name that is also a folder does not."""
-    if not isinstance(value, str) or not value or "\0" in value or len(value) > 1000:
-        return False
-    return is_dicom_folder(os.path.join(base, value))
+    for value in dict.fromkeys(values):
+        try:
+            if is_dicom_folder(os.fspath(resolve_path(value, base, allow_outside))):
+                return True
+        except SampleError:
+            continue
+    return False

@@ -72,13 +72,13 @@ def scan_tree(root: Path, allow_outside: bool = False) -> Tree:
         prefix, chain = stack.pop()
         for entry in _entries(os.path.join(start, prefix) if prefix else start):
             name = prefix + entry.name
-            if entry.is_dir():
+            if _is_folder(entry):
                 target = _folder_to_enter(entry, chain, allow_outside)
                 if target is None:
                     passed_over["linked folders that lead outside or in a circle"] += 1
                 else:
                     stack.append((name + "/", target))
-            elif not (entry.is_file() or entry.is_symlink()):
+            elif not (entry.is_symlink() or entry.is_file()):
                 passed_over["devices, pipes and sockets"] += 1
             elif not name.isascii() and not _is_utf8(name):
                 passed_over["files whose names are not UTF-8"] += 1
@@ -95,6 +95,13 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
             return [e for e in entries if not e.name.startswith(".") and e.name not in _IGNORED]
     except OSError as error:
         raise ManifestError(f"{folder}: {error.strerror or error}") from error
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
 
 
 def _folder_to_enter(

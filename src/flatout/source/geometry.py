@@ -6,6 +6,7 @@ gives both back. New grids keep the centre of the field of view.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import permutations
 from typing import Any, Literal
@@ -166,10 +167,9 @@ def _moved(affine: Array | None, offsets: Array, ratios: Array | float) -> Array
 
 
 def _check_bytes(sizes: Array, array: Array, dtype: np.dtype[Any] | None) -> None:
-    num_bytes = float(np.prod(sizes)) * len(array) * (dtype or array.dtype).itemsize
+    num_bytes = math.prod(sizes.tolist()) * len(array) * (dtype or array.dtype).itemsize
     if not num_bytes <= _MAX_BYTES:
-        shape = " x ".join(f"{size:.0f}" for size in sizes)
+        shape = " x ".join(f"{size:.6g}" for size in sizes)
         raise SampleError(
-            "transform",
-            f"{shape} points would take {num_bytes:,.0f} bytes; {_MAX_BYTES:,} are allowed",
+            "transform", f"{shape} points would take {num_bytes:.4g} bytes; {_MAX_BYTES:,} are allowed"
         )

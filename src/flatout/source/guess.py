@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from flatout.config.fields import AnyField
 from flatout.source.columns import common_suffix, first_values, kinds_by_suffix
 from flatout.source.keys import ID_NAMES
-from flatout.source.manifest import Manifest
+from flatout.source.manifest import TEXT_NAMES, Manifest
 from flatout.source.splits import normalise_split
 
 MASK_WORDS = {
@@ -30,7 +30,7 @@ MASK_WORDS = {
     "gt",
 }
 LABEL_WORDS = {"label", "labels", "class", "classes", "target", "diagnosis", "category", "outcome", "y"}
-TEXT_WORDS = {"text", "transcript", "transcription", "caption", "report", "sentence"}
+TEXT_WORDS = set(TEXT_NAMES)
 GROUP_WORDS = {"patient", "subject", "speaker", "participant", "person", "donor", "client", "group"}
 MEASURE_WORDS = {
     "duration", "offset", "rate", "sr", "length", "len", "frames", "size", "width", "height", "bytes",
@@ -101,7 +101,7 @@ def _add_paths(guess: Guess, manifest: Manifest) -> None:
     for column in manifest.path_columns:
         if manifest.tar is not None and column == manifest.tar.column:
             continue
-        suffix = common_suffix(first_values(manifest.table, column), manifest.base_path)
+        suffix = common_suffix(first_values(manifest.table, column))
         kinds[column] = (kinds_by_suffix().get(suffix), suffix)
     masks = [c for c, (kind, _) in kinds.items() if kind in ("image", "volume") and _words(c) & MASK_WORDS]
     if len(masks) == sum(kind in ("image", "volume") for kind, _ in kinds.values()):

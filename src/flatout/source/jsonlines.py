@@ -34,9 +34,7 @@ def read_json_lines(path: Path) -> tuple[pa.Table, None, tuple[str, ...]]:
         except _BecomesTextError as found:
             text.add(found.name)
         else:
-            notes = (
-                f"{path.name}: '{name}' has mixed or nested values; kept as text" for name in sorted(text)
-            )
+            notes = (f"{path.name}: '{name}' has mixed or nested values; kept as text" for name in sorted(text))
             return table, None, tuple(notes)
 
 
@@ -57,9 +55,7 @@ def _read_columns(path: Path, text: set[str]) -> pa.Table:
             values = [row.get(name) for row in rows]
             kind = pa.large_string() if name in text else _type_of(name, values)
             types[name] = _common_type(name, types.get(name, kind), kind)
-            columns[name] = _column(
-                path, name, [_as_text(v) for v in values] if name in text else values, kind
-            )
+            columns[name] = _column(path, name, [_as_text(v) for v in values] if name in text else values, kind)
         blocks.append(pa.table(columns))
     schema = pa.schema(list(types.items()))
     return pa.concat_tables([_fitted(block, schema) for block in blocks]) if blocks else schema.empty_table()
@@ -141,9 +137,7 @@ def _fitted(block: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = []
     for name, kind in zip(schema.names, schema.types, strict=True):
         try:
-            columns.append(
-                block[name].cast(kind) if name in block.column_names else pa.nulls(len(block), kind)
-            )
+            columns.append(block[name].cast(kind) if name in block.column_names else pa.nulls(len(block), kind))
         except pa.ArrowInvalid as error:  # integers above 2**53 beside floats
             raise _BecomesTextError(name) from error
     return pa.table(columns, schema=schema)

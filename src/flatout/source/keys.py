@@ -33,9 +33,9 @@ def choose_keys(
 ) -> tuple[pa.Array, str]:
     """The key of each row (large_string), and a sentence that says where it comes from.
 
-    In turn: the column asked for; a column with the name of an id; the row's first path, with `@offset` for
-    segments that start later than 0 (NeMo); all paths joined; a hash of the row's content, with -2, -3 for
-    repeats. All but the first must be unique and complete to be taken.
+    In turn: the column asked for; a column with the name of an id, if unique and complete; the row's first
+    path, with `@offset` for segments that start later than 0 (NeMo); a hash of the row's content, with -2, -3
+    for repeats. Rows that share a first path have all their paths joined, then a hash of their content added.
 
     Raises:
         ManifestError: the column asked for is absent, incomplete or not unique.
@@ -46,16 +46,8 @@ def choose_keys(
         keys = as_text(table[name])
         if _is_usable(keys):
             return keys, f"key: column '{name}'"
-    paths = [as_text(table[name]) for name in path_columns if name in table.column_names]
-    if paths:
-        # The first path that a row has: an image without a mask keeps its key when the mask comes.
-        keys = _with_offset(table, pc.coalesce(*paths))
-        if _is_usable(keys):
-            return keys, f"key: column '{path_columns[0]}'"
-        joined = join_text(*paths, by="|", missing="")
-        keys = _with_offset(table, joined)
-        if _is_usable(keys):
-            return keys, f"key: columns {' and '.join(repr(name) for name in path_columns)}"
+    if any(name in table.column_names for name in path_columns):
+        return _from_paths(table, path_columns, lists)
     return _from_content(table, lists), "key: a hash of the row's content; set key_column for a better one"
 
 
@@ -74,9 +66,7 @@ def key_hashes(keys: pa.Array | pa.ChunkedArray | Sequence[str]) -> NDArray[np.u
 
 def _asked_for(table: pa.Table, name: str) -> pa.Array:
     if name not in table.column_names:
-        raise ManifestError(
-            f"key_column '{name}' is not a column; there are: {', '.join(table.column_names)}"
-        )
+        raise ManifestError(f"key_column '{name}' is not a column; there are: {', '.join(table.column_names)}")
     keys = as_text(table[name])
     empty = pc.or_kleene(pc.is_null(keys), pc.equal(keys, "").fill_null(True))
     if pc.any(empty).as_py():
@@ -109,6 +99,26 @@ def _is_usable(keys: pa.Array) -> bool:
     return bool(pc.count_distinct(keys).as_py() == len(keys))
 
 
+def _from_paths(
+    table: pa.Table, path_columns: Sequence[str], lists: ListColumns | None
+) -> tuple[pa.Array, str]:
+    """Each row's first path. Only rows that share it get a longer key, so that a repeat moves no other row."""
+    paths = [as_text(table[name]) for name in path_columns if name in table.column_names]
+    keys = _with_offset(table, pc.coalesce(*paths))
+    told = f"key: column '{path_columns[0]}'"
+    if _is_usable(keys):
+        return keys, told
+    if len(paths) > 1:
+        told = f"key: columns {' and '.join(repr(name) for name in path_columns)}"
+        keys = pc.if_else(_repeated(keys), _with_offset(table, join_text(*paths, by="|", missing="")), keys)
+    unclear = _repeated(keys)
+    if pc.any(unclear).as_py():
+        told += f"; {pc.sum(unclear).as_py():,} rows without a path of their own are told apart by content"
+        content = _from_content(table, lists)
+        keys = _numbered(pc.if_else(unclear, join_text(keys, content, by="#", missing=""), keys))
+    return keys, told
+
+
 def _with_offset(table: pa.Table, paths: pa.Array) -> pa.Array:
     """Paths with `@start` for rows that begin later than 0 s in their file."""
     starts = table["offset"] if "offset" in table.column_names else None
@@ -119,13 +129,31 @@ def _with_offset(table: pa.Table, paths: pa.Array) -> pa.Array:
     return pc.if_else(late, join_text(paths, as_text(starts), by="@"), paths)
 
 
+def _repeated(keys: pa.Array) -> pa.Array:
+    """Marks keys that are missing, empty, or those of several rows."""
+    codes = pc.fill_null(keys, "").dictionary_encode()
+    counts = np.bincount(codes.indices.to_numpy(), minlength=1)
+    many = pa.array(counts[codes.indices.to_numpy()] > 1)
+    return pc.or_(many, pc.equal(pc.fill_null(keys, ""), ""))
+
+
 def _from_content(table: pa.Table, lists: ListColumns | None) -> pa.Array:
     names = [*table.column_names, *(lists.names if lists else ())]
     hashes = digest_rows(table, names, lists)
-    texts = [f"{value:016x}" for value in hashes.tolist()]
-    if len(np.unique(hashes)) < len(hashes):
-        seen: dict[str, int] = {}
-        for i, text in enumerate(texts):
-            seen[text] = seen.get(text, 0) + 1
-            texts[i] = f"{text}-{seen[text]}" if seen[text] > 1 else text
+    return _numbered(pa.array([f"{value:016x}" for value in hashes.tolist()], pa.large_string()))
+
+
+def _numbered(keys: pa.Array) -> pa.Array:
+    """Keys with -2, -3 for repeats."""
+    if pc.count_distinct(keys).as_py() == len(keys):
+        return keys
+    texts: list[str] = keys.to_pylist()
+    taken, seen = set(texts), dict[str, int]()
+    for i, text in enumerate(texts):
+        seen[text] = seen.get(text, 0) + 1
+        if seen[text] > 1:
+            while (numbered := f"{text}-{seen[text]}") in taken:
+                seen[text] += 1
+            texts[i] = numbered
+            taken.add(numbered)
     return pa.array(texts, pa.large_string())

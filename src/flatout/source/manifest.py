@@ -28,6 +28,9 @@ PATH_KINDS = ("volume", "image", "mask", "signal", "array")
 SPLIT_NAMES = ("split", "subset", "partition", "set")
 """Columns taken as the split when all their values are usual split names."""
 
+TEXT_NAMES = ("text", "transcript", "transcription", "caption", "report", "sentence")
+"""Columns taken as text, even if all of them are digits."""
+
 AUDIO_COLUMNS = ("audio_filepath", "audio_file", "audio", "path", "file")
 """Columns that may name the members of tarred audio, the first found first."""
 
@@ -145,7 +148,7 @@ def _read(path: Path, split: str | None, source: SourceSettings, fields: Mapping
         if not base.is_dir():
             raise ManifestError(f"base_path {base} is not a folder")
     text = {source.key_column, source.splits.group, *_path_columns(fields), *ID_NAMES}
-    text |= {f.column or name for name, f in fields.items() if f.kind == "text"} or {"text", "transcript"}
+    text |= {f.column or name for name, f in fields.items() if f.kind == "text"} or set(TEXT_NAMES)
     part = read_part(path, base, {name.lower() for name in text if name}, source.allow_outside_base)
     if fields:
         named = [c for c in dict.fromkeys(_path_columns(fields)) if c in part.table.column_names]

@@ -37,14 +37,15 @@ class Part:
 
     def with_split(self, split: str, column: str) -> Part:
         """The part with every row in one split; a column that says otherwise is an error."""
-        fill = pa.array([split], pa.large_string()).take(pa.array([0] * self.num_rows))
+        fill = pa.repeat(pa.scalar(split, pa.large_string()), self.num_rows)
         if column not in self.table.column_names:
             table = (
                 self.table.append_column(column, fill) if self.table.num_columns else pa.table({column: fill})
             )
             return replace(self, table=table)
-        for number, value in enumerate(self.table[column].to_pylist(), 1):
+        for value in self.table[column].unique().to_pylist():
             if value is not None and normalise_split(str(value)) != split:
+                number = pc.index(self.table[column], value).as_py() + 1
                 raise ManifestError(
                     f"{self.name}, row {number}: column '{column}' says '{value}', "
                     f"but this manifest is given as '{split}'"

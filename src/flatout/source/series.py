@@ -24,12 +24,18 @@ def is_dicom_name(name: str) -> bool:
 
 def is_dicom_folder(folder: str) -> bool:
     """Whether all visible files of a folder have DICOM names and the first is DICOM inside."""
+    names = []
     try:
         with os.scandir(folder) as entries:
-            names = sorted(e.name for e in entries if not e.name.startswith(".") and e.name != "DICOMDIR")
+            for entry in entries:
+                if entry.name.startswith(".") or entry.name == "DICOMDIR":
+                    continue
+                if not is_dicom_name(entry.name):  # a class folder may hold a million files
+                    return False
+                names.append(entry.name)
     except OSError:
         return False
-    return holds_dicom(folder, names)
+    return holds_dicom(folder, sorted(names))
 
 
 def holds_dicom(folder: str, names: Sequence[str]) -> bool:
@@ -56,6 +62,8 @@ def are_series(folders: Iterable[tuple[str, Sequence[str]]]) -> bool:
 
 def _head(path: str) -> bytes:
     try:
+        if not os.path.isfile(path):  # noqa: PTH113  a pipe would never end
+            return b""
         with open(path, "rb") as file:
             return file.read(_HEAD_BYTES)
     except OSError:

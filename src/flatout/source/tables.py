@@ -169,9 +169,7 @@ def _bad_encoding(path: Path) -> ManifestError:
                 line.decode()
             except UnicodeDecodeError as error:
                 byte = line[error.start]
-                return ManifestError(
-                    f"{path}, line {number}: byte 0x{byte:02x} is not UTF-8; save it as UTF-8"
-                )
+                return ManifestError(f"{path}, line {number}: byte 0x{byte:02x} is not UTF-8; save it as UTF-8")
     return ManifestError(f"{path} is not UTF-8")
 
 

@@ -40,9 +40,7 @@ class TarIndex:
     size: NDArray[np.int64]
 
     def take(self, indices: NDArray[np.int64]) -> TarIndex:
-        return replace(
-            self, tar_of=self.tar_of[indices], offset=self.offset[indices], size=self.size[indices]
-        )
+        return replace(self, tar_of=self.tar_of[indices], offset=self.offset[indices], size=self.size[indices])
 
     def file_of(self, index: int, name: str) -> SourceFile:
         """The member of one row. Where there is none: a file that cannot exist and says so when read."""

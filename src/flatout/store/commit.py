@@ -20,6 +20,7 @@ from flatout.store.job import Job
 from flatout.store.metadata import ShardMeta, StoreMeta, save_metadata
 from flatout.store.samples import in_manifest_order, renumbered
 from flatout.store.task import BadRow
+from flatout.store.versions import Version
 from flatout.store.view import VIEW, write_view
 from flatout.types import Array, FieldSpec
 
@@ -37,17 +38,22 @@ def commit(
     positions: Array,
     bad: Sequence[BadRow],
     stats: Mapping[str, Any],
+    before: Version | None = None,
 ) -> StoreMeta:
     """Write index, view, quarantine and stats, then the root that names them.
 
     Args:
         samples: key, place, digest, lengths and records of every live sample.
         positions: manifest position of each of them.
+        before: the version there was; if nothing differs from it, nothing is written.
     """
     samples, positions = in_manifest_order(samples, positions)
     samples, live_shards = renumbered(samples, shards)
     splits, codes = _split_codes(job.splits)
     samples = _complete(samples, fields, codes[positions], job.groups[positions])
+    if before is not None and _is_same(before, job, fields, samples, bad):
+        journal.discard(folder)
+        return before.meta  # type: ignore[return-value]  # _is_same has seen it
     index, index_hash = write_index(folder, samples)
     write_view(folder, fields, live_shards, samples, splits)
     write_quarantine(folder, bad)
@@ -69,6 +75,20 @@ def commit(
     save_metadata(folder, meta)
     journal.discard(folder)
     return meta
+
+
+def _is_same(
+    before: Version, job: Job, fields: Sequence[FieldSpec], samples: Any, bad: Sequence[BadRow]
+) -> bool:
+    """Whether the version there was is the one to be written."""
+    return (
+        before.meta is not None
+        and not bad
+        and not before.meta.num_bad
+        and before.fields == tuple(fields)
+        and before.fingerprint.digest == job.fingerprint.digest
+        and bool(samples.equals(before.samples))
+    )
 
 
 def write_quarantine(folder: Path, bad: Sequence[BadRow]) -> None:

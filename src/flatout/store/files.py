@@ -13,6 +13,10 @@ from typing import Any
 TEMPORARY = ".tmp"
 """Suffix of files that are being written; leftovers are removed by the next prepare."""
 
+BINARY = getattr(os, "O_BINARY", 0)
+"""Windows would translate line ends in raw bytes without it."""
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY
+
 Buffer = Any
 """bytes, memoryview or a C-contiguous ndarray."""
 
@@ -54,7 +58,7 @@ def write_durable(path: Path, chunks: Iterable[Buffer], *, sync: bool = True) ->
     """Replace `path` by the concatenated chunks: tmp -> fsync -> rename -> fsync(folder)."""
     temporary = temporary_beside(path)
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        descriptor = os.open(temporary, NEW_FILE, 0o666)
         try:
             for chunk in chunks:
                 write_all(descriptor, chunk)

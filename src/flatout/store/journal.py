@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from flatout.store.files import sync_file, temporary_beside, write_all, write_durable_text
+from flatout.store.files import BINARY, sync_file, temporary_beside, write_all, write_durable_text
 from flatout.store.metadata import SHARD_FOLDER, ShardMeta, field_spec, shard_meta
 from flatout.store.task import Receipt
 from flatout.types import FieldSpec
@@ -58,7 +58,7 @@ class Journal:
     def append(self, receipt: Receipt) -> None:
         """Note a finished task; when this returns, a crash no longer loses it."""
         line = json.dumps(receipt.to_json(), separators=(",", ":")) + "\n"
-        descriptor = os.open(self.folder / JOURNAL, os.O_WRONLY | os.O_APPEND)
+        descriptor = os.open(self.folder / JOURNAL, os.O_WRONLY | os.O_APPEND | BINARY)
         try:
             write_all(descriptor, line.encode())
             sync_file(descriptor)

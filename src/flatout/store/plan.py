@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from blake3 import blake3
@@ -64,7 +63,7 @@ def make_plan(
     fingerprints: Array,
     key_hashes: Array,
     fields: Sequence[FieldSpec],
-    fingerprint: Mapping[str, Any],
+    fingerprint: str,
     per_shard: int,
     first_task: int,
 ) -> Plan:
@@ -72,7 +71,7 @@ def make_plan(
     hasher = blake3()
     settings = {
         "fields": [asdict(spec) for spec in fields],
-        "fingerprint": fingerprint["digest"],
+        "fingerprint": fingerprint,
         "rows_per_shard": per_shard,
         "first_task": first_task,
     }

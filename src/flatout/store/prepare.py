@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from flatout.config import Config
-from flatout.errors import ConfigError, PrepareError, StoreError, StoreSpaceError
+from flatout.errors import ConfigError, StoreError, StoreSpaceError
 from flatout.source import RowStates, hash_key, rows_that_moved, scan_rows
 from flatout.store import journal as journals
 from flatout.store.commit import commit
@@ -26,18 +25,17 @@ from flatout.store.engine import Engine, count_workers, make_engine
 from flatout.store.files import remove_leftovers
 from flatout.store.fingerprint import explain_difference
 from flatout.store.job import Job, row_task
-from flatout.store.journal import Journal, JournalHead
-from flatout.store.limits import check_bad_fraction, check_free_space, free_bytes
+from flatout.store.journal import Journal
+from flatout.store.limits import check_bad_fraction, free_bytes
 from flatout.store.lock import locked
 from flatout.store.log import log_to
-from flatout.store.metadata import SHARD_FOLDER, ShardMeta
-from flatout.store.plan import Plan, make_plan, rows_per_shard, stored_bytes_per_row
+from flatout.store.metadata import SHARD_FOLDER
 from flatout.store.progress import Progress, Silent
-from flatout.store.samples import RowFinder, row_hashes, samples_of_shards, up_to_date
-from flatout.store.specify import NUM_PROBED, Forms, specify
+from flatout.store.samples import RowFinder, row_hashes, samples_of_shards
+from flatout.store.start import Planner, Start, row_table
 from flatout.store.statistics import RunStats
 from flatout.store.task import BadRow, Receipt, TaskSetup
-from flatout.store.versions import Version, committed, recovered, with_records, with_shards
+from flatout.store.versions import Version, committed, recovered, with_records
 from flatout.types import Array, FieldSpec
 
 logger = logging.getLogger("flatout.prepare")
@@ -108,8 +106,13 @@ class _Prepare:
                 rows = row_table(job.key_hashes, states)
                 version = recovered(self._folder, self._options.distrusted, rows)
             version = self._usable(version, job)
-            start = self._resume(job, finder, states, version, journal)
-            start = start or self._start(engine, job, finder, states, version, journal)
+            planner = Planner(self._config, self._folder, job, finder, states)
+            start = planner.resume(version, journal)
+            if start is not None:
+                done = len(start.journal.receipts)
+                self._say(f"continuing: {done} of {start.plan.num_tasks} shards are finished")
+            else:
+                start = planner.start(engine, version, journal)
             receipts = self._make(engine, job, start)
         return self._commit(job, finder, states, start, receipts)
 
@@ -143,94 +146,7 @@ class _Prepare:
         self._say(f"making every sample again: {'; '.join(changes)} (--accept-fingerprint would keep them)")
         return None
 
-    def _compare(
-        self, finder: RowFinder, states: RowStates, version: Version | None, num_rows: int
-    ) -> tuple[Array, Array, Array]:
-        """(samples to keep, their manifest positions, rows to make)."""
-        if version is None:
-            kept, positions = np.empty(0, np.int64), np.empty(0, np.int64)
-        else:
-            found = finder.positions(row_hashes(version.samples))
-            kept = np.flatnonzero(up_to_date(version.samples, found, states.fingerprints))
-            kept, positions = _latest(version.samples, kept, found[kept])
-        todo = np.setdiff1d(np.arange(num_rows), positions)
-        if self._config.limit is not None:
-            todo = todo[todo < self._config.limit]
-        return kept, positions, todo
-
-    def _resume(
-        self, job: Job, finder: RowFinder, states: RowStates, version: Version | None, journal: Journal | None
-    ) -> _Start | None:
-        """Continue an earlier run if its plan is the one that would be made now."""
-        if journal is None or journal.head.fingerprint.get("digest") != job.fingerprint.digest:
-            return None
-        head = journal.head
-        version = with_shards(self._folder, version, journal, head.adopted)
-        kept, positions, todo = self._compare(finder, states, version, len(job.manifest))
-        plan = make_plan(
-            todo,
-            states.fingerprints,
-            job.key_hashes,
-            head.fields,
-            head.fingerprint,
-            head.rows_per_shard,
-            head.first_task,
-        )
-        if plan.digest != head.plan:
-            return None
-        self._say(f"continuing: {len(journal.receipts)} of {plan.num_tasks} shards are finished")
-        return _Start(version, kept, positions, plan, head.fields, journal)
-
-    def _start(
-        self,
-        engine: Engine,
-        job: Job,
-        finder: RowFinder,
-        states: RowStates,
-        version: Version | None,
-        journal: Journal | None,
-    ) -> _Start:
-        """Plan anew. Shards that another plan finished count as being there already."""
-        adopted: tuple[ShardMeta, ...] = ()
-        if journal is not None and journal.head.fingerprint.get("digest") == job.fingerprint.digest:
-            adopted = (*journal.head.adopted, *journal.shards())
-            version = with_shards(self._folder, version, journal, adopted)
-        kept, positions, todo = self._compare(finder, states, version, len(job.manifest))
-        fields, bytes_per_row = self._settle_fields(engine, job, version, len(kept), todo)
-        first_task = version.next_task if version is not None and len(kept) else 0
-        per_shard = rows_per_shard(bytes_per_row, len(todo))
-        fingerprint = job.fingerprint.to_json()
-        plan = make_plan(todo, states.fingerprints, job.key_hashes, fields, fingerprint, per_shard, first_task)
-        check_free_space(self._folder, bytes_per_row * len(todo))
-        head = JournalHead(plan.digest, tuple(fields), fingerprint, first_task, per_shard, adopted)
-        opened = journals.begin(self._folder, head, row_table(job.key_hashes, states))
-        logger.info("plan: %d rows to make, %d samples kept, %d shards", len(todo), len(kept), plan.num_tasks)
-        return _Start(version, kept, positions, plan, tuple(fields), opened)
-
-    def _settle_fields(
-        self, engine: Engine, job: Job, version: Version | None, num_kept: int, todo: Array
-    ) -> tuple[Sequence[FieldSpec], float]:
-        """Field specifications and mean bytes a row, from the version that is kept or the first rows."""
-        if version is not None and (num_kept or not len(todo)):
-            return _with_classes(version.fields, job), version.bytes_per_sample
-        probed: list[Forms] = []
-        failed: list[BadRow] = []
-        for start in range(0, len(todo), NUM_PROBED):
-            for found in engine.describe(job.maker, job.manifest.rows(todo[start : start + NUM_PROBED])):
-                if isinstance(found, BadRow):
-                    failed.append(found)
-                else:
-                    probed.append(found)
-            if probed:
-                break
-            check_bad_fraction(self._folder, failed, len(todo), self._config.max_bad_fraction)
-        if not probed:
-            check_bad_fraction(self._folder, failed, max(len(todo), 1), 0.0)
-            raise PrepareError("there are no rows to prepare")
-        fields = specify(job.sections, job.kinds, probed)
-        return fields, stored_bytes_per_row(fields, probed)
-
-    def _make(self, engine: Engine, job: Job, start: _Start) -> list[Receipt]:
+    def _make(self, engine: Engine, job: Job, start: Start) -> list[Receipt]:
         """Make the shards that are missing; every finished one is noted before the next is counted."""
         plan, journal = start.plan, start.journal
         num_rows = len(plan.todo) + len(np.unique(start.positions))
@@ -263,7 +179,7 @@ class _Prepare:
         )
 
     def _commit(
-        self, job: Job, finder: RowFinder, states: RowStates, start: _Start, receipts: Sequence[Receipt]
+        self, job: Job, finder: RowFinder, states: RowStates, start: Start, receipts: Sequence[Receipt]
     ) -> RunStats:
         """Put kept and new samples together and swap the root."""
         bad = [row for receipt in receipts for row in receipt.bad]
@@ -289,13 +205,9 @@ class _Prepare:
             wall_s=time.perf_counter() - self._started,
             num_workers=count_workers(self._config),
         )
-        nothing_new = not len(made_at) and not bad and stats.removed == 0
-        meta = commit(
-            self._folder, job, fields, (*old_shards, *new_shards), samples, positions, bad, stats.to_json()
-        )
+        shards, facts = (*old_shards, *new_shards), stats.to_json()
+        meta = commit(self._folder, job, fields, shards, samples, positions, bad, facts, before=start.version)
         logger.info("committed %d samples, content hash %s", meta.num_samples, meta.content_hash)
-        if nothing_new:
-            logger.info("nothing had changed")
         return replace(stats, content_hash=meta.content_hash, bad=tuple(bad))
 
     def _distrust_moved(self, job: Job, states: RowStates, positions: Array) -> None:
@@ -317,52 +229,6 @@ class _Prepare:
     def _say(self, text: str) -> None:
         logger.info("%s", text)
         self._progress.say(text)
-
-
-@dataclass(frozen=True)
-class _Start:
-    """Where the making of shards begins."""
-
-    version: Version | None
-    kept: Array
-    """Samples of the version that stay."""
-    positions: Array
-    """Their manifest positions."""
-    plan: Plan
-    fields: tuple[FieldSpec, ...]
-    journal: Journal
-
-
-def row_table(key_hashes: Array, states: RowStates, *, lasting: bool = False) -> Any:
-    """What is recorded of each manifest row, as the plan file and the index keep it."""
-    return pa.table(
-        {
-            "key_hash": key_hashes,
-            "fingerprint": states.lasting if lasting else states.fingerprints,
-            "by_content": states.lasting_by_content if lasting else states.by_content,
-            "size": states.sizes,
-            "mtime_ns": states.mtimes_ns,
-            "path": pa.array(states.paths, pa.string()),
-        }
-    )
-
-
-def _latest(samples: Any, kept: Array, positions: Array) -> tuple[Array, Array]:
-    """One sample a (row, part): of two (an adopted shard repeats a committed row), the later shard's."""
-    if not len(kept):
-        return kept, positions
-    parts = samples["part"].to_numpy()[kept]
-    shards = samples["shard"].to_numpy()[kept]
-    order = np.lexsort((-shards, parts, positions))
-    same = (np.diff(positions[order]) == 0) & (np.diff(parts[order]) == 0)
-    first = np.sort(order[np.concatenate([[True], ~same])])
-    return kept[first], positions[first]
-
-
-def _with_classes(fields: Sequence[FieldSpec], job: Job) -> list[FieldSpec]:
-    """The specifications with class lists that may have grown."""
-    found = {name: getattr(section, "classes", None) for name, section in job.sections.items()}
-    return [replace(spec, classes=tuple(found.get(spec.name) or ()) or spec.classes) for spec in fields]
 
 
 def _positions_of(job: Job, bad: Sequence[BadRow]) -> Array:

@@ -96,7 +96,7 @@ def with_shards(
 ) -> Version | None:
     """The version plus shards that a journal knows of but no root names."""
     rows = planned_rows(journal)
-    if not shards or rows is None or (version is not None and version.fields != journal.head.fields):
+    if not shards or rows is None or (version is not None and not _same_form(version, journal)):
         return version
     fingerprint = Fingerprint.from_json(journal.head.fingerprint)
     base = version or Version(empty_records(journal.head.fields), (), journal.head.fields, fingerprint)
@@ -106,6 +106,14 @@ def with_shards(
     made = with_records(made.filter(pa.array(positions >= 0)), positions[positions >= 0], rows)
     samples = pa.concat_tables([base.samples.select(made.column_names), made])
     return replace(base, samples=samples, shards=(*base.shards, *shards))
+
+
+def _same_form(version: Version, journal: Journal) -> bool:
+    """Whether samples of both can stand in one index; class lists may have grown in between."""
+    forms = [
+        [replace(spec, classes=None) for spec in fields] for fields in (version.fields, journal.head.fields)
+    ]
+    return forms[0] == forms[1]
 
 
 def with_records(samples: Any, positions: Any, rows: Any) -> Any:

@@ -1,0 +1,161 @@
+"""Where a prepare begins: what can be kept, what must be made, and in which shards. Or where one was cut off."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from flatout.config import Config
+from flatout.errors import PrepareError
+from flatout.source import RowStates
+from flatout.store import journal as journals
+from flatout.store.engine import Engine
+from flatout.store.job import Job
+from flatout.store.journal import Journal, JournalHead
+from flatout.store.limits import check_bad_fraction, check_free_space
+from flatout.store.metadata import ShardMeta
+from flatout.store.plan import Plan, make_plan, rows_per_shard, stored_bytes_per_row
+from flatout.store.samples import RowFinder, row_hashes, up_to_date
+from flatout.store.specify import NUM_PROBED, Forms, specify
+from flatout.store.task import BadRow
+from flatout.store.versions import Version, with_shards
+from flatout.types import Array, FieldSpec
+
+logger = logging.getLogger("flatout.prepare")
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where the making of shards begins."""
+
+    version: Version | None
+    kept: Array
+    """Samples of the version that stay."""
+    positions: Array
+    """Their manifest positions."""
+    plan: Plan
+    fields: tuple[FieldSpec, ...]
+    journal: Journal
+
+
+class Planner:
+    """Compares a job with what the store has, and plans the rest."""
+
+    def __init__(self, config: Config, folder: Path, job: Job, finder: RowFinder, states: RowStates) -> None:
+        self._config = config
+        self._folder = folder
+        self._job = job
+        self._finder = finder
+        self._states = states
+
+    def resume(self, version: Version | None, journal: Journal | None) -> Start | None:
+        """Continue an earlier run if its plan is the one that would be made now."""
+        if journal is None or not self._made_by_same(journal):
+            return None
+        head = journal.head
+        version = with_shards(self._folder, version, journal, head.adopted)
+        kept, positions, todo = self._compare(version)
+        plan = self._plan(todo, head.fields, head.rows_per_shard, head.first_task)
+        return Start(version, kept, positions, plan, head.fields, journal) if plan.digest == head.plan else None
+
+    def start(self, engine: Engine, version: Version | None, journal: Journal | None) -> Start:
+        """Plan anew. Shards that another plan finished count as being there already."""
+        adopted: tuple[ShardMeta, ...] = ()
+        if journal is not None and self._made_by_same(journal):
+            adopted = (*journal.head.adopted, *journal.shards())
+            version = with_shards(self._folder, version, journal, adopted)
+        kept, positions, todo = self._compare(version)
+        fields, bytes_per_row = self._settle_fields(engine, version, len(kept), todo)
+        first_task = version.next_task if version is not None and len(kept) else 0
+        plan = self._plan(todo, fields, rows_per_shard(bytes_per_row, len(todo)), first_task)
+        check_free_space(self._folder, bytes_per_row * len(todo))
+        fingerprint = self._job.fingerprint.to_json()
+        head = JournalHead(plan.digest, fields, fingerprint, first_task, plan.rows_per_shard, adopted)
+        opened = journals.begin(self._folder, head, row_table(self._job.key_hashes, self._states))
+        logger.info("plan: %d rows to make, %d samples kept, %d shards", len(todo), len(kept), plan.num_tasks)
+        return Start(version, kept, positions, plan, fields, opened)
+
+    def _made_by_same(self, journal: Journal) -> bool:
+        """Whether the journal's shards were made by the code and settings of this job."""
+        return bool(journal.head.fingerprint.get("digest") == self._job.fingerprint.digest)
+
+    def _plan(self, todo: Array, fields: Sequence[FieldSpec], per_shard: int, first_task: int) -> Plan:
+        fingerprint = self._job.fingerprint.digest
+        return make_plan(
+            todo, self._states.fingerprints, self._job.key_hashes, fields, fingerprint, per_shard, first_task
+        )
+
+    def _compare(self, version: Version | None) -> tuple[Array, Array, Array]:
+        """(samples to keep, their manifest positions, rows to make)."""
+        if version is None:
+            kept, positions = np.empty(0, np.int64), np.empty(0, np.int64)
+        else:
+            found = self._finder.positions(row_hashes(version.samples))
+            kept = np.flatnonzero(up_to_date(version.samples, found, self._states.fingerprints))
+            kept, positions = _latest(version.samples, kept, found[kept])
+        todo = np.setdiff1d(np.arange(len(self._job.manifest)), positions)
+        if self._config.limit is not None:
+            todo = todo[todo < self._config.limit]
+        return kept, positions, todo
+
+    def _settle_fields(
+        self, engine: Engine, version: Version | None, num_kept: int, todo: Array
+    ) -> tuple[tuple[FieldSpec, ...], float]:
+        """Field specifications and mean bytes a row, from the version that is kept or the first rows."""
+        if version is not None and (num_kept or not len(todo)):
+            return _with_classes(version.fields, self._job), version.bytes_per_sample
+        probed: list[Forms] = []
+        failed: list[BadRow] = []
+        for first in range(0, len(todo), NUM_PROBED):
+            rows = self._job.manifest.rows(todo[first : first + NUM_PROBED])
+            for found in engine.describe(self._job.maker, rows):
+                if isinstance(found, BadRow):
+                    failed.append(found)
+                else:
+                    probed.append(found)
+            if probed:
+                break
+            check_bad_fraction(self._folder, failed, len(todo), self._config.max_bad_fraction)
+        if not probed:
+            check_bad_fraction(self._folder, failed, max(len(todo), 1), 0.0)
+            raise PrepareError("there are no rows to prepare")
+        fields = specify(self._job.sections, self._job.kinds, probed)
+        return fields, stored_bytes_per_row(fields, probed)
+
+
+def row_table(key_hashes: Array, states: RowStates, *, lasting: bool = False) -> Any:
+    """What is recorded of each manifest row, as the plan file and the index keep it."""
+    return pa.table(
+        {
+            "key_hash": key_hashes,
+            "fingerprint": states.lasting if lasting else states.fingerprints,
+            "by_content": states.lasting_by_content if lasting else states.by_content,
+            "size": states.sizes,
+            "mtime_ns": states.mtimes_ns,
+            "path": pa.array(states.paths, pa.string()),
+        }
+    )
+
+
+def _latest(samples: Any, kept: Array, positions: Array) -> tuple[Array, Array]:
+    """One sample a (row, part): of two (an adopted shard repeats a committed row), the later shard's."""
+    if not len(kept):
+        return kept, positions
+    parts = samples["part"].to_numpy()[kept]
+    shards = samples["shard"].to_numpy()[kept]
+    order = np.lexsort((-shards, parts, positions))
+    same = (np.diff(positions[order]) == 0) & (np.diff(parts[order]) == 0)
+    first = np.sort(order[np.concatenate([[True], ~same])])
+    return kept[first], positions[first]
+
+
+def _with_classes(fields: Sequence[FieldSpec], job: Job) -> tuple[FieldSpec, ...]:
+    """The specifications with class lists that may have grown."""
+    found = {name: getattr(section, "classes", None) for name, section in job.sections.items()}
+    return tuple(replace(spec, classes=tuple(found.get(spec.name) or ()) or spec.classes) for spec in fields)
