@@ -100,9 +100,7 @@ def test_a_range_elsewhere_stays_text() -> None:
         ),
     ],
 )
-def test_two_names_that_differ_are_a_problem_naming_both(
-    given: dict[str, Any], names: tuple[str, str]
-) -> None:
+def test_two_names_that_differ_are_a_problem_naming_both(given: dict[str, Any], names: tuple[str, str]) -> None:
     _, findings = translated(given)
 
     assert len(findings.problems) == 1

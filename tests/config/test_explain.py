@@ -26,18 +26,22 @@ def complaint(values: Any, **more: Any) -> str:
             {"hardware": {"num_worker": 4}},
             "config: unknown key 'hardware.num_worker'; did you mean 'num_workers'?",
         ),
+        (
+            {"hardware": {"cache_confg": {"cache_size": 4}}},
+            "config: unknown key 'hardware.cache_confg'; did you mean 'cache_config'?",
+        ),
         ({"epochs": 0}, "config: 'epochs' is 0; wanted greater than 0"),
         ({"epochs": "many"}, "config: 'epochs' is 'many'; wanted a whole number"),
         ({"epochs": None}, "config: 'epochs' is null; wanted a whole number"),
         ({"epochs": True}, "config: 'epochs' is true; wanted a number"),
-        ({"val_check_interval": False}, "config: 'val_check_interval' is false; wanted a number"),
+        ({"val_check_interval": True}, "config: 'val_check_interval' is true; wanted a number"),
         ({"pin_memory": 7}, "config: 'pin_memory' is 7; wanted true or false"),
         ({"cache_config": 7}, "config: 'cache_config' is 7; wanted keys with values"),
         ({"output_dir": 5}, "config: 'output_dir' is 5; wanted text"),
         ({"num_workers": "some"}, "config: 'num_workers' is 'some'; wanted a whole number or 'auto'"),
         ({"crc": "never"}, "config: 'crc' is 'never'; wanted 'first', 'always' or 'off'"),
         ({"manifest": {"train": 5}}, "config: 'manifest.train' is 5; wanted text"),
-        ({"learning_rate": float("nan")}, "config: 'learning_rate' is nan; wanted greater than 0"),
+        ({"learning_rate": float("nan")}, "config: 'learning_rate' is nan; wanted a finite number"),
         (
             {"fields": {"ct": {"kind": "volume", "spacing": [1, "a", 2]}}},
             "config: 'fields.ct.spacing.1' is 'a'; wanted a number",
@@ -71,7 +75,7 @@ def test_where_each_mistake_was_made(tmp_path: Path) -> None:
 
     message = complaint(
         file,
-        environ={"FLATOUT_BATCHSIZE": "3", "FLATOUT_CRC": "never", "FLATOUT_CACHE_CONFIG__SIZE": "1"},
+        environ={"FLATOUT_BATCHSIZE": "3", "FLATOUT_CRC": "never", "FLATOUT_CACHE_CONFG__CACHE_SIZE": "1"},
         sets=["seed=-1"],
         overrides={"io": "tape"},
     )
@@ -85,7 +89,7 @@ def test_where_each_mistake_was_made(tmp_path: Path) -> None:
         f"  {file}, line 11: unknown key 'batchsize'; did you mean 'batch_size'?",
         "  environment: 'FLATOUT_CRC' is 'never'; wanted 'first', 'always' or 'off'",
         "  environment: unknown key 'FLATOUT_BATCHSIZE'; did you mean 'FLATOUT_BATCH_SIZE'?",
-        "  environment: unknown key 'FLATOUT_CACHE_CONFIG__SIZE'; did you mean 'FLATOUT_CACHE_CONFIG__CACHE_SIZE'?",
+        "  environment: unknown key 'FLATOUT_CACHE_CONFG__CACHE_SIZE'; did you mean 'FLATOUT_CACHE_CONFIG'?",
         "  options: 'io' is 'tape'; wanted 'auto', 'mmap' or 'pread'",
     ]
 

@@ -90,9 +90,12 @@ def test_cardiac_ct(tmp_path: Path) -> None:
     assert config.manifest == "/path/to/your/data.csv"
     assert config.learning_rate == 1e-4
     assert config.use_fast_loader is True
-    assert config.cache_config.model_dump() == dict(
-        enable_cache=True, cache_size=2000, preload_train_data=False, preload_val_data=True
-    )
+    assert config.cache_config.model_dump() == {
+        "enable_cache": True,
+        "cache_size": 2000,
+        "preload_train_data": False,
+        "preload_val_data": True,
+    }
 
 
 def test_heart_sound(tmp_path: Path) -> None:
@@ -200,17 +203,27 @@ def test_every_key_has_its_place(name: str) -> None:
     assert canonical(tuple(name.split("."))) in {key.path for key in list_keys(Config)}
 
 
+SETTING = re.compile(r"\s*(#.*|\w+ ?= ?[\w.]+,?\s*(#.*)?)?")
+KEY = re.compile(r"^\s*\"?(\w+)\"?\s*[:=]", re.MULTILINE)
+
+
+def is_settings(kind: str, text: str) -> bool:
+    """Whether a block is a config; one that shows alternatives has a key twice."""
+    keys = KEY.findall(text)
+    is_plain = kind != "python" or all(SETTING.fullmatch(line) for line in text.splitlines())
+    return is_plain and len(keys) > 0 and len(set(keys)) == len(keys)
+
+
 def blocks() -> list[Any]:
-    """Every settings block of the guides, as it stands there; a block that shows alternatives has a key twice."""
+    """Every block of settings in the guides, as it stands there."""
     found = []
     for guide in sorted(GUIDES.glob("*.md")):
-        for number, (kind, text) in enumerate(
-            re.findall(r"```(json|yaml|python)\n(.*?)```", guide.read_text(), re.DOTALL)
-        ):
-            keys = re.findall(r"^\s*[\"\w]+\s*(?=[:=])", text, re.MULTILINE)
-            is_settings = kind != "python" or re.fullmatch(r"(\s*(#.*|\w+ ?= ?[\w.]+,?.*))+\s*", text)
-            if is_settings and len(set(keys)) == len(keys) and "import" not in text:
-                found.append(pytest.param(kind, text, id=f"{guide.name[:3]}-{number}"))
+        fenced = re.findall(r"```(json|yaml|python)\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
+        found += [
+            pytest.param(kind, text, id=f"{guide.name[:3]}-{number}")
+            for number, (kind, text) in enumerate(fenced)
+            if is_settings(kind, text)
+        ]
     return found or [pytest.param("", "", marks=pytest.mark.skip("the guides are not on this machine"))]
 
 

@@ -11,50 +11,72 @@ from flatout.config.schema import Preset, Task
 from flatout.errors import ConfigError
 
 SPEECH = {
-    "linux": dict(batch_size=8, num_workers=8, pin_memory=True, persistent_workers=True, prefetch_factor=4),
-    "recommended": dict(
-        batch_size=8, num_workers=8, pin_memory=True, persistent_workers=True, prefetch_factor=4
-    ),
-    "windows": dict(
-        batch_size=8, num_workers=0, pin_memory=True, persistent_workers=False, prefetch_factor=None
-    ),
-    "high_memory_gpu": dict(batch_size=16, num_workers=16, prefetch_factor=8),
-    "low_memory_gpu": dict(batch_size=4, num_workers=8, prefetch_factor=2),
+    "linux": {
+        "batch_size": 8,
+        "num_workers": 8,
+        "pin_memory": True,
+        "persistent_workers": True,
+        "prefetch_factor": 4,
+    },
+    "recommended": {
+        "batch_size": 8,
+        "num_workers": 8,
+        "pin_memory": True,
+        "persistent_workers": True,
+        "prefetch_factor": 4,
+    },
+    "windows": {
+        "batch_size": 8,
+        "num_workers": 0,
+        "pin_memory": True,
+        "persistent_workers": False,
+        "prefetch_factor": None,
+    },
+    "high_memory_gpu": {"batch_size": 16, "num_workers": 16, "prefetch_factor": 8},
+    "low_memory_gpu": {"batch_size": 4, "num_workers": 8, "prefetch_factor": 2},
 }
-SEGMENTATION_COMMON: dict[str, Any] = dict(pin_memory=True, persistent_workers=True, precision="16-mixed")
+SEGMENTATION_COMMON: dict[str, Any] = {"pin_memory": True, "persistent_workers": True, "precision": "16-mixed"}
 SEGMENTATION = {
     "recommended": SEGMENTATION_COMMON
-    | dict(batch_size=64, num_workers=8, prefetch_factor=2, gradient_accumulation_steps=1),
+    | {"batch_size": 64, "num_workers": 8, "prefetch_factor": 2, "gradient_accumulation_steps": 1},
     "memory_limited": SEGMENTATION_COMMON
-    | dict(batch_size=32, num_workers=8, prefetch_factor=2, gradient_accumulation_steps=2),
+    | {"batch_size": 32, "num_workers": 8, "prefetch_factor": 2, "gradient_accumulation_steps": 2},
     "max_performance": SEGMENTATION_COMMON
-    | dict(batch_size=128, num_workers=16, prefetch_factor=4, gradient_accumulation_steps=1),
+    | {"batch_size": 128, "num_workers": 16, "prefetch_factor": 4, "gradient_accumulation_steps": 1},
 }
-SEQUENCE_VAE_COMMON: dict[str, Any] = dict(
-    pin_memory=True, gradient_accumulation_steps=2, precision="16-mixed"
-)
+SEQUENCE_VAE_COMMON: dict[str, Any] = {
+    "pin_memory": True,
+    "gradient_accumulation_steps": 2,
+    "precision": "16-mixed",
+}
 SEQUENCE_VAE = {
     "recommended": SEQUENCE_VAE_COMMON
-    | dict(
-        batch_size=4,
-        num_workers=8,
-        max_sequence_length=1000,
-        fast_detection=True,
-        compile_model=False,
-        disable_metrics_monitoring=False,
-    ),
+    | {
+        "batch_size": 4,
+        "num_workers": 8,
+        "max_sequence_length": 1000,
+        "fast_detection": True,
+        "compile_model": False,
+        "disable_metrics_monitoring": False,
+    },
     "max_performance": SEQUENCE_VAE_COMMON
-    | dict(
-        batch_size=4,
-        num_workers=8,
-        max_sequence_length=1000,
-        fast_detection=False,
-        compile_model=True,
-        disable_metrics_monitoring=True,
-    ),
+    | {
+        "batch_size": 4,
+        "num_workers": 8,
+        "max_sequence_length": 1000,
+        "fast_detection": False,
+        "compile_model": True,
+        "disable_metrics_monitoring": True,
+    },
     "memory_limited": SEQUENCE_VAE_COMMON
-    | dict(batch_size=2, num_workers=4, max_sequence_length=500, fast_detection=True),
-    "debug": dict(batch_size=1, num_workers=2, max_sequence_length=100, precision="32", fast_detection=True),
+    | {"batch_size": 2, "num_workers": 4, "max_sequence_length": 500, "fast_detection": True},
+    "debug": {
+        "batch_size": 1,
+        "num_workers": 2,
+        "max_sequence_length": 100,
+        "precision": "32",
+        "fast_detection": True,
+    },
 }
 GUIDES = {"speech": SPEECH, "segmentation": SEGMENTATION, "sequence_vae": SEQUENCE_VAE}
 
@@ -72,21 +94,21 @@ def test_a_preset_gives_what_its_guide_says(task: str, preset: str) -> None:
 @pytest.mark.parametrize(
     ("task", "wanted"),
     [
-        ("cardiac_ct", dict(batch_size=8, cache_in_memory=False, use_gpu_augment=False)),
-        ("heart_sound", dict(batch_size=64, cache_in_memory=True, use_gpu_augment=True)),
-        ("speech", dict(batch_size=8, prefetch_factor=4)),
-        ("segmentation", dict(batch_size=64, gradient_accumulation_steps=1)),
+        ("cardiac_ct", {"batch_size": 8, "cache_in_memory": False, "use_gpu_augment": False}),
+        ("heart_sound", {"batch_size": 64, "cache_in_memory": True, "use_gpu_augment": True}),
+        ("speech", {"batch_size": 8, "prefetch_factor": 4}),
+        ("segmentation", {"batch_size": 64, "gradient_accumulation_steps": 1}),
         (
             "sequence_vae",
-            dict(
-                batch_size=4,
-                gradient_accumulation_steps=2,
-                max_sequence_length=1000,
-                val_check_interval=0.1,
-                limit_val_batches=0.1,
-                compile_model=False,
-                save_top_k=2,
-            ),
+            {
+                "batch_size": 4,
+                "gradient_accumulation_steps": 2,
+                "max_sequence_length": 1000,
+                "val_check_interval": 0.1,
+                "limit_val_batches": 0.1,
+                "compile_model": False,
+                "save_top_k": 2,
+            },
         ),
     ],
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-
 import pyarrow as pa
 
 from flatout.source.arrow import as_text, join_text, one_piece
@@ -19,7 +17,7 @@ def test_one_piece_of_any_number_of_chunks() -> None:
 def test_anything_becomes_text_and_null_stays_null() -> None:
     assert as_text(pa.chunked_array([[1], [None]])).to_pylist() == ["1", None]
     assert as_text(pa.array([1.5, None])).to_pylist() == ["1.5", None]
-    assert as_text(pa.array([datetime.timedelta(seconds=1)])).to_pylist() == ["0:00:01"]
+    assert as_text(pa.array([[1], None])).to_pylist() == ["[1]", None]
     assert as_text(pa.array(["a"])).type == pa.large_string()
 
 

@@ -12,17 +12,34 @@ from flatout.source.columns import common_suffix, find_path_columns, first_value
 
 @pytest.mark.parametrize(
     ("name", "suffix"),
-    [("a.wav", ".wav"), ("d.x/a.NII.GZ", ".nii.gz"), ("a.dcm.png", ".png"), ("a", ""), (".hidden", ""), ("d.x/a", ""),
-     ("a.", "."), ("a.b.c.npy", ".npy"), ("x.gz", ".gz")],
-)  # fmt: skip
+    [
+        ("a.wav", ".wav"),
+        ("d.x/a.NII.GZ", ".nii.gz"),
+        ("a.dcm.png", ".png"),
+        ("a", ""),
+        (".hidden", ""),
+        ("d.x/a", ""),
+        ("a.", "."),
+        ("a.b.c.npy", ".npy"),
+        ("x.gz", ".gz"),
+    ],
+)
 def test_suffixes(name: str, suffix: str) -> None:
     assert suffix_of(name) == suffix
 
 
 def test_each_suffix_speaks_for_one_kind() -> None:
     kinds = kinds_by_suffix()
-    wanted = {".nii.gz": "volume", "/": "volume", ".png": "image", ".dcm": "image", ".wav": "signal", ".npy": "array",
-              ".npz": "array", ".csv": "sequence"}  # fmt: skip
+    wanted = {
+        ".nii.gz": "volume",
+        "/": "volume",
+        ".png": "image",
+        ".dcm": "image",
+        ".wav": "signal",
+        ".npy": "array",
+        ".npz": "array",
+        ".csv": "sequence",
+    }
     assert wanted.items() <= kinds.items()
 
 
@@ -35,9 +52,12 @@ def test_paths_are_found_among_labels_texts_and_folders(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.wav").write_bytes(b"")
     table = columns(
-        file=["AS/1.wav", "MR/1.wav"], label=["AS", "MR"], text=["a word. and more", "see fig.3"],
-        missing=["no/1.nii.gz", "no/2.nii.gz"], empty=[None, None],
-    ).append_column("n", pa.array([1, 2]))  # fmt: skip
+        file=["AS/1.wav", "MR/1.wav"],
+        label=["AS", "MR"],
+        text=["a word. and more", "see fig.3"],
+        missing=["no/1.nii.gz", "no/2.nii.gz"],
+        empty=[None, None],
+    ).append_column("n", pa.array([1, 2]))
     found, notes = find_path_columns(table, tmp_path)
     assert found == ["file", "missing"]
     assert len(notes) == 1
@@ -56,9 +76,10 @@ def test_folders_of_dicom_files_are_paths_and_class_folders_are_not(tmp_path: Pa
     (tmp_path / "cat").mkdir()
     table = columns(series=["p0", "p1"], kind=["cat", "cat"])
     assert find_path_columns(table, tmp_path) == (["series"], [])
-    assert common_suffix(["p0", "p1"], tmp_path) == "/"
-    assert common_suffix(["a.wav", "b.wav", "c.flac"], tmp_path) == ".wav"
-    assert common_suffix([None], tmp_path) == ""
+    assert common_suffix(["p0", "1.2.840.7"]) == "/"
+    assert common_suffix(["a.wav", "b.wav", "c.flac"]) == ".wav"
+    assert common_suffix([None]) == ""
+    assert common_suffix(["a.mha"]) == ".mha"
 
 
 @pytest.mark.parametrize("value", ["\0", "../..", "x" * 5000, "~", "s3://a/b"])

@@ -23,8 +23,27 @@ def one(value: object, kind: pa.DataType | None = None) -> int:
 
 
 def test_different_values_have_different_hashes() -> None:
-    values = [None, "", "a", "1", 1, 2, -1, 1.5, float("nan"), float("inf"), True, "true", datetime.date(2020, 1, 1),
-              datetime.datetime(2020, 1, 1, 1), Decimal("1.50"), "s1", "#1", 2**60, datetime.timedelta(1)]  # fmt: skip
+    values = [
+        None,
+        "",
+        "a",
+        "1",
+        1,
+        2,
+        -1,
+        1.5,
+        float("nan"),
+        float("inf"),
+        True,
+        "true",
+        datetime.date(2020, 1, 1),
+        datetime.datetime(2020, 1, 1, 1),
+        Decimal("1.50"),
+        "s1",
+        "#1",
+        2**60,
+        datetime.timedelta(1),
+    ]
     hashes = [one(value) for value in values]
     for (i, a), (j, b) in combinations(enumerate(hashes), 2):
         assert a != b, (values[i], values[j])
@@ -65,7 +84,9 @@ ROW = st.tuples(st.none() | st.text(max_size=3), st.none() | st.integers(-9, 9),
 
 
 @given(rows=st.lists(ROW, min_size=1, max_size=12), seed=st.integers(0, 99), block=st.integers(1, 5))
-def test_order_company_and_blocks_make_no_difference(rows: list[tuple[object, ...]], seed: int, block: int) -> None:
+def test_order_company_and_blocks_make_no_difference(
+    rows: list[tuple[object, ...]], seed: int, block: int
+) -> None:
     kinds = {"s": pa.large_string(), "i": pa.int64(), "f": pa.float64()}
     columns = dict(zip(kinds, zip(*rows, strict=True), strict=True))
     table = pa.table({name: pa.array(columns[name], kind) for name, kind in kinds.items()})

@@ -22,7 +22,9 @@ def write(folder: Path, *lines: str | bytes) -> Path:
 
 
 def test_missing_keys_are_null_and_blank_lines_nothing(tmp_path: Path) -> None:
-    table, _, notes = read_json_lines(write(tmp_path, '\ufeff{"a": 1}', "", '{"b": "x", "a": null}', '{"c": 2.5}'))
+    table, _, notes = read_json_lines(
+        write(tmp_path, '\ufeff{"a": 1}', "", '{"b": "x", "a": null}', '{"c": 2.5}')
+    )
     assert table.to_pydict() == {"a": [1, None, None], "b": [None, "x", None], "c": [None, None, 2.5]}
     assert notes == ()
 
@@ -79,7 +81,12 @@ def test_an_empty_file_has_no_columns(tmp_path: Path) -> None:
     assert table.num_rows == table.num_columns == 0
 
 
-VALUES = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(st.characters(codec="utf-8"), max_size=5)
+VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.text(st.characters(codec="utf-8"), max_size=5)
+)
 
 
 @given(rows=st.lists(st.dictionaries(st.sampled_from("abc"), VALUES), min_size=1, max_size=12))

@@ -18,7 +18,9 @@ from flatout.source.keys import choose_keys, key_hashes
 from flatout.source.lists import ListColumns
 
 
-def keys_of(columns: dict[str, object], paths: tuple[str, ...] = (), asked: str | None = None) -> tuple[list[str], str]:
+def keys_of(
+    columns: dict[str, object], paths: tuple[str, ...] = (), asked: str | None = None
+) -> tuple[list[str], str]:
     keys, told = choose_keys(pa.table(columns), paths, asked)
     return keys.to_pylist(), told
 
@@ -50,7 +52,10 @@ def test_an_absent_key_column_is_an_error() -> None:
 
 
 def test_an_id_is_taken_when_unique() -> None:
-    assert keys_of({"file": ["x", "y"], "Sample_ID": ["2", "1"]}, ("file",)) == (["2", "1"], "key: column 'Sample_ID'")
+    assert keys_of({"file": ["x", "y"], "Sample_ID": ["2", "1"]}, ("file",)) == (
+        ["2", "1"],
+        "key: column 'Sample_ID'",
+    )
     assert keys_of({"file": ["x", "y"], "id": ["1", "1"]}, ("file",)) == (["x", "y"], "key: column 'file'")
     assert keys_of({"file": ["x", "y"], "id": ["1", None]}, ("file",))[0] == ["x", "y"]
     assert keys_of({"file": ["x", "y"], "uid": ["1", "1"], "id": [7, 8]}, ("file",))[0] == ["7", "8"]
@@ -72,6 +77,22 @@ def test_paths_are_joined_where_the_first_is_not_unique() -> None:
     assert told == "key: columns 'a' and 'b'"
 
 
+def test_a_repeated_path_changes_no_other_key() -> None:
+    keys, told = keys_of({"file": ["x", "y", "y", None, "z", "z"], "n": [1, 1, 2, 3, 4, 4]}, ("file",))
+    assert "5 rows without a path of their own" in told
+    assert keys[0] == "x"
+    assert [key[:2] for key in keys[1:]] == ["y#", "y#", "#" + keys[3][1], "z#", "z#"]
+    assert len(set(keys)) == 6
+    assert keys_of({"file": ["y", "y"], "n": [2, 1]}, ("file",))[0] == [keys[2], keys[1]]
+
+
+def test_numbers_never_meet_a_key_that_is_there() -> None:
+    content = keys_of({"a": ["x", "x"]})[0]
+    assert content[1] == f"{content[0]}-2"
+    keys = keys_of({"file": ["x", "x", "x#-2"], "image": [None, None, "y"]}, ("file", "image"))[0]
+    assert len(set(keys)) == 3
+
+
 def test_content_is_the_last_resort_and_repeats_are_numbered() -> None:
     columns = {"a": ["x", "y", "x", "x"], "b": [1, 2, 1, 1]}
     keys, told = keys_of(columns)
@@ -88,16 +109,24 @@ def test_content_includes_lists(tmp_path: Path) -> None:
     assert keys[1] not in (keys[0], keys[2])
 
 
-ROWS = st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from([None, 0.0, 1.0, 2.5])), min_size=1, unique=True)
+ROWS = st.lists(
+    st.tuples(st.sampled_from("abcdef"), st.sampled_from([None, 0.0, 1.0, 2.5])), min_size=1, unique=True
+)
 
 
 @given(rows=ROWS, extra=st.integers(0, 3))
 def test_added_and_moved_rows_change_no_key(rows: list[tuple[str, float | None]], extra: int) -> None:
-    rows = [row for row in rows if (row[0], row[1] or 0.0) not in {(a, b or 0.0) for a, b in rows[: rows.index(row)]}]
+    rows = [
+        row
+        for row in rows
+        if (row[0], row[1] or 0.0) not in {(a, b or 0.0) for a, b in rows[: rows.index(row)]}
+    ]
 
     def keys(some: list[tuple[str, float | None]]) -> dict[tuple[str, float | None], str]:
         offset = pa.array([start for _, start in some], pa.float64())
-        found = choose_keys(pa.table({"file": [f for f, _ in some], "offset": offset}), ("file",))[0].to_pylist()
+        found = choose_keys(pa.table({"file": [f for f, _ in some], "offset": offset}), ("file",))[
+            0
+        ].to_pylist()
         assert len(set(found)) == len(some)
         return dict(zip(some, found, strict=True))
 

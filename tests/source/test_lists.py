@@ -52,7 +52,9 @@ def test_fixed_size_lists_with_nulls_between(tmp_path: Path) -> None:
 
 
 def test_columns_become_channels_in_the_order_asked_for(tmp_path: Path) -> None:
-    table = pa.table({"dx": pa.array([[1, 2]], pa.list_(pa.int16())), "dy": pa.array([[3, 4]], pa.list_(pa.int16()))})
+    table = pa.table(
+        {"dx": pa.array([[1, 2]], pa.list_(pa.int16())), "dy": pa.array([[3, 4]], pa.list_(pa.int16()))}
+    )
     cells = cells_of(write(tmp_path / "a.parquet", table), 0)
     both = read_cells(cells).array
     assert both.tolist() == [[1, 3], [2, 4]]
@@ -61,12 +63,15 @@ def test_columns_become_channels_in_the_order_asked_for(tmp_path: Path) -> None:
 
 
 def test_the_dtype_is_the_common_one(tmp_path: Path) -> None:
-    table = pa.table({"a": pa.array([[1]], pa.list_(pa.int16())), "b": pa.array([[0.5]], pa.list_(pa.float32()))})
+    table = pa.table(
+        {"a": pa.array([[1]], pa.list_(pa.int16())), "b": pa.array([[0.5]], pa.list_(pa.float32()))}
+    )
     assert read_cells(cells_of(write(tmp_path / "a.parquet", table), 0)).array.dtype == np.float32
 
 
 @pytest.mark.parametrize(
-    ("row", "message"), [(0, "differ in length: a 2, b 1"), (1, "'a' has no list"), (2, "missing value at position 1")]
+    ("row", "message"),
+    [(0, "differ in length: a 2, b 1"), (1, "'a' has no list"), (2, "missing value at position 1")],
 )
 def test_a_bad_row_fails_alone(tmp_path: Path, row: int, message: str) -> None:
     table = pa.table({"a": [[1, 2], None, [1, None], [7, 8]], "b": [[1], [1], [1, 2], [9, 9]]})
@@ -77,10 +82,14 @@ def test_a_bad_row_fails_alone(tmp_path: Path, row: int, message: str) -> None:
     assert read_cells(cells_of(lists, 3)).array.tolist() == [[7, 9], [8, 9]]
 
 
-def test_a_group_is_read_once_while_its_rows_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_is_read_once_while_its_rows_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened = []
     real = pq.ParquetFile
-    lists = write(tmp_path / "a.parquet", pa.table({"x": [[i] for i in range(6)], "y": [[i] for i in range(6)]}), 3)
+    lists = write(
+        tmp_path / "a.parquet", pa.table({"x": [[i] for i in range(6)], "y": [[i] for i in range(6)]}), 3
+    )
     monkeypatch.setattr(lists_module.pq, "ParquetFile", lambda path: opened.append(path) or real(path))
     for i in range(6):
         cells = cells_of(lists, i)
@@ -143,7 +152,9 @@ ROWS = st.lists(st.none() | st.lists(st.none() | st.integers(-100, 100), max_siz
 
 @settings(max_examples=40)
 @given(rows=ROWS, group=st.integers(1, 4), seed=st.integers(0, 99))
-def test_digests_follow_content_alone(tmp_path_factory: pytest.TempPathFactory, rows: list[object], group: int, seed: int) -> None:
+def test_digests_follow_content_alone(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[object], group: int, seed: int
+) -> None:
     folder = tmp_path_factory.mktemp("lists")
     order = np.random.default_rng(seed).permutation(len(rows))
     one = write(folder / "a.parquet", pa.table({"x": pa.array(rows, pa.list_(pa.int16()))}), group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,18 @@ def fill(folder: Path, files: dict[str, bytes]) -> tuple[str, list[str]]:
 
 @pytest.mark.parametrize(
     ("name", "may_be"),
-    [("a.dcm", True), ("A.DCM", True), ("x.ima", True), ("IM0001", True), ("1.2.840.113", True), ("a.png", False),
-     ("README.md", False), ("a.dcm.png", False), ("scan.nii.gz", False)],
-)  # fmt: skip
+    [
+        ("a.dcm", True),
+        ("A.DCM", True),
+        ("x.ima", True),
+        ("IM0001", True),
+        ("1.2.840.113", True),
+        ("a.png", False),
+        ("README.md", False),
+        ("a.dcm.png", False),
+        ("scan.nii.gz", False),
+    ],
+)
 def test_names(name: str, may_be: bool) -> None:
     assert is_dicom_name(name) is may_be
 
@@ -39,7 +49,8 @@ def test_a_folder_of_dicom_files_is_found_by_content(tmp_path: Path, names: tupl
 
 
 @pytest.mark.parametrize(
-    "files", [{}, {"1.dcm": b"nothing"}, {"a.wav": b""}, {"1.dcm": dicom(b"1"), "notes.txt": b""}, {"LICENSE": b"MIT"}]
+    "files",
+    [{}, {"1.dcm": b"nothing"}, {"a.wav": b""}, {"1.dcm": dicom(b"1"), "notes.txt": b""}, {"LICENSE": b"MIT"}],
 )
 def test_other_folders_are_not(tmp_path: Path, files: dict[str, bytes]) -> None:
     fill(tmp_path, files)
@@ -55,6 +66,11 @@ def test_one_series_uid_is_a_series_and_two_are_single_images(tmp_path: Path, ex
     assert not are_series([other])
     assert are_series([same, same, other])
     assert not are_series([])
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "IM1")
+    assert not is_dicom_folder(str(tmp_path))
 
 
 def test_a_single_file_says_nothing(tmp_path: Path) -> None:

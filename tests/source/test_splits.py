@@ -15,8 +15,9 @@ from flatout.source.keys import key_hashes
 from flatout.source.splits import assign_splits, normalise_split
 
 MANY = [f"wav/{i}.wav" for i in range(20_000)]
-RATIOS = st.dictionaries(st.sampled_from(["train", "val", "test", "extra"]), st.sampled_from([0.0, 0.5, 1.0, 3.0]),
-                         min_size=1).filter(lambda ratios: sum(ratios.values()) > 0)  # fmt: skip
+RATIOS = st.dictionaries(
+    st.sampled_from(["train", "val", "test", "extra"]), st.sampled_from([0.0, 0.5, 1.0, 3.0]), min_size=1
+).filter(lambda ratios: sum(ratios.values()) > 0)
 
 
 def close(share: float, wanted: float, num: int) -> bool:
@@ -30,8 +31,15 @@ def test_shares_are_kept_within_chance() -> None:
         assert close(float(np.mean(splits == name)), share, len(MANY))
 
 
-@given(keys=st.lists(st.text(max_size=6), unique=True, min_size=1), ratios=RATIOS, seed=st.integers(0, 3), data=st.data())
-def test_a_sample_never_moves(keys: list[str], ratios: dict[str, float], seed: int, data: st.DataObject) -> None:
+@given(
+    keys=st.lists(st.text(max_size=6), unique=True, min_size=1),
+    ratios=RATIOS,
+    seed=st.integers(0, 3),
+    data=st.data(),
+)
+def test_a_sample_never_moves(
+    keys: list[str], ratios: dict[str, float], seed: int, data: st.DataObject
+) -> None:
     section = SplitSection(ratios=ratios, seed=seed)
     whole = dict(zip(keys, assign_splits(keys, section).tolist(), strict=True))
     some = data.draw(st.lists(st.sampled_from(keys), unique=True))
@@ -39,16 +47,26 @@ def test_a_sample_never_moves(keys: list[str], ratios: dict[str, float], seed: i
 
 
 @given(keys=st.lists(st.text(max_size=6), unique=True, min_size=1), ratios=RATIOS)
-def test_a_ratio_of_zero_gives_none_and_order_does_not_matter(keys: list[str], ratios: dict[str, float]) -> None:
+def test_a_ratio_of_zero_gives_none_and_order_does_not_matter(
+    keys: list[str], ratios: dict[str, float]
+) -> None:
     splits = assign_splits(keys, SplitSection(ratios=ratios))
     assert all(ratios[split] > 0 for split in splits.tolist())
     backwards = SplitSection(ratios=dict(reversed(ratios.items())))
     assert assign_splits(keys, backwards).tolist() == splits.tolist()
 
 
-@given(rows=st.lists(st.tuples(st.text(max_size=4), st.none() | st.sampled_from(["p1", "p2", "p3", ""])), min_size=1,
-                     unique_by=lambda row: row[0]), seed=st.integers(0, 9))  # fmt: skip
-def test_no_group_stands_in_two_splits_and_missing_groups_stand_alone(rows: list[tuple[str, str | None]], seed: int) -> None:
+@given(
+    rows=st.lists(
+        st.tuples(st.text(max_size=4), st.none() | st.sampled_from(["p1", "p2", "p3", ""])),
+        min_size=1,
+        unique_by=lambda row: row[0],
+    ),
+    seed=st.integers(0, 9),
+)
+def test_no_group_stands_in_two_splits_and_missing_groups_stand_alone(
+    rows: list[tuple[str, str | None]], seed: int
+) -> None:
     section = SplitSection(ratios={"train": 1, "val": 1, "test": 1}, seed=seed)
     keys, groups = [key for key, _ in rows], [group for _, group in rows]
     splits = assign_splits(keys, section, groups=pa.array(groups, pa.large_string()))
@@ -110,14 +128,26 @@ def test_a_sample_belongs_where_its_hash_falls() -> None:
 
 
 def test_known_hashes_spare_the_hashing() -> None:
-    assert assign_splits(MANY, SplitSection(), hashes=key_hashes(MANY)).tolist() == assign_splits(MANY, SplitSection()).tolist()
+    assert (
+        assign_splits(MANY, SplitSection(), hashes=key_hashes(MANY)).tolist()
+        == assign_splits(MANY, SplitSection()).tolist()
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "split"),
-    [("Training", "train"), ("TRAIN", "train"), (" valid ", "val"), ("validation", "val"), ("dev", "val"), ("val", "val"),
-     ("testing", "test"), ("test", "test"), ("Fold1", "fold1")],
-)  # fmt: skip
+    [
+        ("Training", "train"),
+        ("TRAIN", "train"),
+        (" valid ", "val"),
+        ("validation", "val"),
+        ("dev", "val"),
+        ("val", "val"),
+        ("testing", "test"),
+        ("test", "test"),
+        ("Fold1", "fold1"),
+    ],
+)
 def test_spellings(name: str, split: str) -> None:
     assert normalise_split(name) == split
 
@@ -129,7 +159,10 @@ def test_a_column_wins_and_is_normalised() -> None:
 
 
 def test_ratios_may_use_other_spellings() -> None:
-    assert set(assign_splits(MANY, SplitSection(ratios={"training": 1, "valid": 1})).tolist()) == {"train", "val"}
+    assert set(assign_splits(MANY, SplitSection(ratios={"training": 1, "valid": 1})).tolist()) == {
+        "train",
+        "val",
+    }
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,17 @@ def columns(path: Path, text: tuple[str, ...] = ()) -> dict[str, list[object]]:
 def test_columns_are_typed_by_all_their_values(tmp_path: Path) -> None:
     path = write(tmp_path, "file,age,score,code,mixed\na.wav,3,1.5,007,1\nb.wav,-4,2,010,x\n")
     assert columns(path) == {
-        "file": ["a.wav", "b.wav"], "age": [3, -4], "score": [1.5, 2.0], "code": ["007", "010"], "mixed": ["1", "x"],
-    }  # fmt: skip
+        "file": ["a.wav", "b.wav"],
+        "age": [3, -4],
+        "score": [1.5, 2.0],
+        "code": ["007", "010"],
+        "mixed": ["1", "x"],
+    }
 
 
-@pytest.mark.parametrize("value", ["007", "+5", "1_000", "0x10", "1,5", "--3", "00", "1e", "e5", "12345678901234567890x"])
+@pytest.mark.parametrize(
+    "value", ["007", "+5", "1_000", "0x10", "1,5", "--3", "00", "1e", "e5", "12345678901234567890x"]
+)
 def test_what_is_no_plain_number_keeps_its_column_text(tmp_path: Path, value: str) -> None:
     assert columns(write(tmp_path, f'a,b\n1,x\n"{value}",y\n'))["a"] == ["1", value]
 
@@ -48,7 +54,9 @@ def test_integers(tmp_path: Path, text: str, value: int) -> None:
     assert isinstance(found[0], int)
 
 
-@pytest.mark.parametrize(("text", "value"), [("1.50", 1.5), (".5", 0.5), ("1e-3", 0.001), ("0.25", 0.25), ("7.", 7.0)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("1.50", 1.5), (".5", 0.5), ("1e-3", 0.001), ("0.25", 0.25), ("7.", 7.0)]
+)
 def test_floats(tmp_path: Path, text: str, value: float) -> None:
     assert columns(write(tmp_path, f"a,b\n{text},x\n"))["a"] == [value]
 
@@ -59,7 +67,12 @@ def test_text_columns_stay_text_whatever_they_hold(tmp_path: Path) -> None:
 
 def test_missing_values(tmp_path: Path) -> None:
     found = columns(write(tmp_path, 'a,b,c,d\n1,x,,\nNA,,"",\nnan,y,NA,\n'))
-    assert found == {"a": [1, None, None], "b": ["x", None, "y"], "c": [None, "", "NA"], "d": [None, None, None]}
+    assert found == {
+        "a": [1, None, None],
+        "b": ["x", None, "y"],
+        "c": [None, "", "NA"],
+        "d": [None, None, None],
+    }
 
 
 def test_quotes_newlines_and_byte_order_mark(tmp_path: Path) -> None:
@@ -75,7 +88,11 @@ def test_tsv_and_semicolons(tmp_path: Path) -> None:
 
 
 def test_header_names_are_stripped_and_nameless_ones_numbered(tmp_path: Path) -> None:
-    assert columns(write(tmp_path, ", file , label\n0,a,b\n")) == {"column_1": [0], "file": ["a"], "label": ["b"]}
+    assert columns(write(tmp_path, ", file , label\n0,a,b\n")) == {
+        "column_1": [0],
+        "file": ["a"],
+        "label": ["b"],
+    }
 
 
 @pytest.mark.parametrize(
@@ -116,9 +133,19 @@ def test_unknown_suffixes_and_missing_files(tmp_path: Path) -> None:
         read_table(tmp_path / "none.csv")
 
 
-@given(rows=st.lists(st.tuples(st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=8),
-                               st.integers(-(10**17), 10**17)), min_size=1, max_size=20))  # fmt: skip
-def test_text_and_integers_come_back_as_written(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, int]]) -> None:
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=8),
+            st.integers(-(10**17), 10**17),
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_text_and_integers_come_back_as_written(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, int]]
+) -> None:
     quoted = "".join('"' + text.replace('"', '""') + f'",{number}\n' for text, number in rows)
     path = write(tmp_path_factory.mktemp("csv"), "id,n\n" + quoted)
     assert columns(path, ("id",)) == {"id": [text for text, _ in rows], "n": [number for _, number in rows]}
@@ -126,17 +153,19 @@ def test_text_and_integers_come_back_as_written(tmp_path_factory: pytest.TempPat
 
 def test_parquet_scalars_lists_and_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "m.parquet"
-    table = pa.table({
-        "file": pa.array(["a", None]).dictionary_encode(),
-        "half": pa.array(np.array([0.5, 2], np.float16)),
-        "flag": [True, False],
-        "x": pa.array([[1, 2], [3]], pa.list_(pa.int16())),
-        "y": pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32(), 2)),
-        "z": pa.array([[1], None], pa.large_list(pa.int64())),
-        "words": [["a"], ["b"]],
-        "nested": [{"a": 1}, {"a": 2}],
-        "bytes": [b"1", b"2"],
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "file": pa.array(["a", None]).dictionary_encode(),
+            "half": pa.array(np.array([0.5, 2], np.float16)),
+            "flag": [True, False],
+            "x": pa.array([[1, 2], [3]], pa.list_(pa.int16())),
+            "y": pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32(), 2)),
+            "z": pa.array([[1], None], pa.large_list(pa.int64())),
+            "words": [["a"], ["b"]],
+            "nested": [{"a": 1}, {"a": 2}],
+            "bytes": [b"1", b"2"],
+        }
+    )
     pq.write_table(table, path)
     part = read_table(path)
     assert part.table.to_pydict() == {"file": ["a", None], "half": [0.5, 2.0], "flag": [True, False]}

@@ -29,7 +29,9 @@ def make_tar(path: Path, members: dict[str, bytes], format: int = tarfile.GNU_FO
     return path
 
 
-def read(tars: list[Path], names: list[str | None], shards: list[int | None] | None = None) -> list[bytes | str]:
+def read(
+    tars: list[Path], names: list[str | None], shards: list[int | None] | None = None
+) -> list[bytes | str]:
     columns: dict[str, object] = {"audio_filepath": pa.array(names, pa.large_string())}
     if shards is not None:
         columns["shard_id"] = shards
@@ -45,7 +47,9 @@ def read(tars: list[Path], names: list[str | None], shards: list[int | None] | N
 
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_members_are_read_in_place(tmp_path: Path, format: int) -> None:
-    a = make_tar(tmp_path / "audio_0.tar", {"x.wav": b"one", "empty.wav": b"", "d/ü.wav": b"two" * 1000}, format)
+    a = make_tar(
+        tmp_path / "audio_0.tar", {"x.wav": b"one", "empty.wav": b"", "d/ü.wav": b"two" * 1000}, format
+    )
     b = make_tar(tmp_path / "audio_1.tar", {"./y.wav": b"three", "n" * 90 + ".flac": b"four"}, format)
     names = ["y.wav", "d/ü.wav", "x.wav", "empty.wav", "n" * 90 + ".flac"]
     assert read([a, b], names) == [b"three", b"two" * 1000, b"one", b"", b"four"]
@@ -62,19 +66,26 @@ def test_a_member_keeps_its_name_and_survives_a_pickle(tmp_path: Path) -> None:
 
 
 def test_the_shard_decides_between_equal_names(tmp_path: Path) -> None:
-    tars = [make_tar(tmp_path / f"audio_{i}.tar", {"x.wav": b"from %d" % i, f"own{i}.wav": b"o"}) for i in (0, 1, 12)]
+    tars = [
+        make_tar(tmp_path / f"audio_{i}.tar", {"x.wav": b"from %d" % i, f"own{i}.wav": b"o"})
+        for i in (0, 1, 12)
+    ]
     assert read(tars, ["x.wav", "x.wav", "x.wav"], [1, 12, 0]) == [b"from 1", b"from 12", b"from 0"]
     assert read(tars, ["x.wav", "own1.wav"], [None, 12]) == ["find", b"o"]
     assert read(tars, ["x.wav"]) == ["find"]
 
 
 def test_segments_of_one_file_and_bare_names(tmp_path: Path) -> None:
-    tar = make_tar(tmp_path / "a.tar", {"deep/in/x.wav": b"x", "y.wav": b"y", "z-sub1.wav": b"z1", "z.wav": b"z"})
+    tar = make_tar(
+        tmp_path / "a.tar", {"deep/in/x.wav": b"x", "y.wav": b"y", "z-sub1.wav": b"z1", "z.wav": b"z"}
+    )
     names: list[str | None] = ["x.wav", "other/y-sub12.wav", "z-sub1.wav", "z-sub2.wav", "y-sub.wav"]
     assert read([tar], names) == [b"x", b"y", b"z1", b"z", "find"]
 
 
-@pytest.mark.parametrize("name", ["no.wav", "../../etc/passwd", "/etc/passwd", "a\0b", "n" * 3000, "", "audio_0.tar"])
+@pytest.mark.parametrize(
+    "name", ["no.wav", "../../etc/passwd", "/etc/passwd", "a\0b", "n" * 3000, "", "audio_0.tar"]
+)
 def test_a_missing_member_fails_by_name(tmp_path: Path, name: str) -> None:
     tar = make_tar(tmp_path / "audio_0.tar", {"x.wav": b"x"})
     index, notes = index_tars(pa.table({"f": [name, "x.wav"]}), "f", [tar])
@@ -88,8 +99,14 @@ def test_a_missing_member_fails_by_name(tmp_path: Path, name: str) -> None:
 def test_links_devices_and_sparse_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w") as tar:
-        kinds = {"link.wav": tarfile.SYMTYPE, "hard.wav": tarfile.LNKTYPE, "dev.wav": tarfile.CHRTYPE, "fifo.wav": tarfile.FIFOTYPE,
-                 "sparse.wav": tarfile.GNUTYPE_SPARSE, "folder": tarfile.DIRTYPE}  # fmt: skip
+        kinds = {
+            "link.wav": tarfile.SYMTYPE,
+            "hard.wav": tarfile.LNKTYPE,
+            "dev.wav": tarfile.CHRTYPE,
+            "fifo.wav": tarfile.FIFOTYPE,
+            "sparse.wav": tarfile.GNUTYPE_SPARSE,
+            "folder": tarfile.DIRTYPE,
+        }
         for name, kind in kinds.items():
             info = tarfile.TarInfo(name)
             info.type, info.linkname = kind, "/etc/passwd"
@@ -140,8 +157,12 @@ def test_a_header_that_leads_backwards_ends_the_scan(tmp_path: Path) -> None:
 
 
 @given(data=st.data())
-def test_flipped_headers_never_escape_as_other_errors(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    path = make_tar(tmp_path_factory.mktemp("tar") / "a.tar", {"x.wav": b"x" * 100, "y.wav": b"y"}, tarfile.PAX_FORMAT)
+def test_flipped_headers_never_escape_as_other_errors(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = make_tar(
+        tmp_path_factory.mktemp("tar") / "a.tar", {"x.wav": b"x" * 100, "y.wav": b"y"}, tarfile.PAX_FORMAT
+    )
     content = bytearray(path.read_bytes()[:2048])
     for _ in range(data.draw(st.integers(1, 8))):
         content[data.draw(st.integers(0, 2047))] = data.draw(st.integers(0, 255))
@@ -168,14 +189,23 @@ def test_ranges_are_expanded(tmp_path: Path) -> None:
         make_tar(tmp_path / f"audio_{i}.tar", {"x": b""})
         make_tar(tmp_path / f"a{i:02d}_b{i % 2}.tar", {"x": b""})
     wanted = [tmp_path / f"audio_{i}.tar" for i in range(4)]
-    for pattern in ("audio_{0..3}.tar", "audio__OP_0..3_CL_.tar", "audio_[0..3].tar", "audio_(0..3).tar", "audio_<0..3>.tar",
-                    "audio_{0,1,2,3}.tar", str(tmp_path / "audio_{0..3}.tar")):  # fmt: skip
+    for pattern in (
+        "audio_{0..3}.tar",
+        "audio__OP_0..3_CL_.tar",
+        "audio_[0..3].tar",
+        "audio_(0..3).tar",
+        "audio_<0..3>.tar",
+        "audio_{0,1,2,3}.tar",
+        str(tmp_path / "audio_{0..3}.tar"),
+    ):
         assert expand_tars(pattern, tmp_path) == wanted
     assert expand_tars(["audio_{3..2}.tar", "audio_0.tar"], tmp_path) == [wanted[3], wanted[2], wanted[0]]
     assert expand_tars("a{02..02}_b{0..0}.tar", tmp_path) == [tmp_path / "a02_b0.tar"]
 
 
-def test_relative_tars_may_start_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_tars_may_start_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tar = make_tar(tmp_path / "a.tar", {"x": b""})
     monkeypatch.chdir(tmp_path)
     assert expand_tars("a.tar", tmp_path / "elsewhere") == [tar]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import typer
@@ -27,8 +28,10 @@ def config(
     resolved, notes = resolve_config(config or {}, overrides={"task": task, "preset": preset}, sets=set_ or ())
     for note in notes:
         say(note)
-    document = resolved.model_dump(mode="json")
-    emit_json(document) if as_json else emit_text(as_yaml(document))
+    if as_json:
+        emit_json(json.loads(resolved.model_dump_json()))
+    else:
+        emit_text(as_yaml(resolved.model_dump(mode="json")))
 
 
 def as_yaml(document: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,11 @@ def error_console() -> Console:
 
 
 def emit_json(document: Any) -> None:
-    """Print one JSON document to standard output; the only thing a command prints there with --json."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    """Print one JSON document to standard output; the only thing a command prints there with --json.
+
+    NaN and infinities, which JSON does not have, become null.
+    """
+    sys.stdout.write(json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def emit_text(text: str) -> None:
@@ -45,6 +49,14 @@ def say(note: str) -> None:
 def say_error(message: str) -> None:
     """Print what went wrong to standard error."""
     _labelled("error", "bold red", message)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _labelled(label: str, style: str, message: str) -> None:

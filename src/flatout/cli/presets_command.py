@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,12 +18,16 @@ def presets(
 ) -> None:
     """List the presets with a line on each, or print what NAME sets, in common and task by task."""
     if name is not None:
-        described = describe_preset(name)
-        emit_json(described) if as_json else emit_text(as_yaml(described))
-        return
-    found = list_presets()
+        _show(describe_preset(name), as_json)
+    elif as_json:
+        emit_json(list_presets())
+    else:
+        width = max(map(len, list_presets()))
+        emit_text("\n".join(f"{preset:<{width}}  {summary}" for preset, summary in list_presets().items()))
+
+
+def _show(described: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        emit_json(found)
-        return
-    width = max(len(preset) for preset in found)
-    emit_text("\n".join(f"{preset:<{width}}  {summary}" for preset, summary in found.items()))
+        emit_json(described)
+    else:
+        emit_text(as_yaml(described))

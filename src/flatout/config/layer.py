@@ -34,10 +34,14 @@ class Layer:
         return self.origin
 
     def spelling(self, path: Path) -> Path:
-        """`path` as it was written before renaming."""
+        """`path` as it was written before renaming; for a section, as its first key's was."""
         for end in range(len(path), 0, -1):
             if path[:end] in self.spelled:
                 return self.spelled[path[:end]] + path[end:]
+        for inner, written in self.spelled.items():
+            if inner[: len(path)] == path:
+                rest = inner[len(path) :]
+                return written[: -len(rest)] if written[-len(rest) :] == rest else written
         return path
 
     def holds(self, path: Path) -> bool:

@@ -105,7 +105,7 @@ def _resolve(given: list[Layer], folder: Path | None, findings: Findings) -> Con
 
 def _base_layer(source: Source) -> Layer:
     if isinstance(source, Config):
-        return Layer("config", source.model_dump(mode="json", exclude_unset=True))
+        return Layer("config", source.model_dump(exclude_unset=True))
     if isinstance(source, Mapping):
         return Layer("config", dict(source))
     return read_file(Path(source))

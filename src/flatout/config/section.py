@@ -9,5 +9,9 @@ class Section(BaseModel):
     """One immutable group of settings. The string under a field is its documentation."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True
+        frozen=True,
+        extra="forbid",
+        validate_default=True,
+        use_attribute_docstrings=True,
+        ser_json_inf_nan="strings",  # JSON has no infinity, and null would not load again
     )

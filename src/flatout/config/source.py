@@ -15,9 +15,7 @@ class SplitSection(Section):
 
     column: str | None = None
     """Manifest column that names each row's split; wins over ratios."""
-    ratios: dict[str, NonNegativeFloat] = Field(
-        default_factory=lambda: {"train": 0.8, "val": 0.1, "test": 0.1}
-    )
+    ratios: dict[str, NonNegativeFloat] = Field(default_factory=lambda: {"train": 0.8, "val": 0.1, "test": 0.1})
     """Share of each split; shares are divided by their sum."""
     stratify: str | None = None
     """Manifest column whose classes keep their shares in every split."""

@@ -96,9 +96,7 @@ def _check(node: Any, path: Path, lines: dict[Path, int], origin: str, around: t
         key, line = _key(key_node), key_node.start_mark.line + 1
         if key in seen:
             name = dotted((*path, key))
-            raise ConfigError(
-                f"{origin}, line {line}: '{name}' stands here and in line {seen[key]}; keep one"
-            )
+            raise ConfigError(f"{origin}, line {line}: '{name}' stands here and in line {seen[key]}; keep one")
         seen[key] = lines[*path, key] = line
         _check(value_node, (*path, key), lines, origin, around)
 
@@ -115,9 +113,7 @@ def _mapping(values: Any, origin: str) -> dict[Any, Any]:
         raise ConfigError(f"{origin}: is empty; wanted settings such as 'batch_size: 8'")
     if not isinstance(values, dict):
         kind = type(values).__name__
-        raise ConfigError(
-            f"{origin}: holds a {kind} at its top level; wanted settings such as 'batch_size: 8'"
-        )
+        raise ConfigError(f"{origin}: holds a {kind} at its top level; wanted settings such as 'batch_size: 8'")
     return values
 
 

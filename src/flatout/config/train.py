@@ -52,7 +52,7 @@ class TrainSettings(Section):
     """Folder of the run's checkpoints, logs and report."""
     epochs: PositiveInt = 100
     """Passes over the train split."""
-    learning_rate: PositiveFloat = 1e-4
+    learning_rate: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1e-4
     """Step size of the optimiser."""
     scale_learning_rate: Literal["none", "linear"] = "none"
     """`linear`: the rate grows with the global batch, relative to the task's own batch."""

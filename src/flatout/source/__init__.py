@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flatout.source.maker import SampleMaker as SampleMaker
     from flatout.source.maker import TransformMaker as TransformMaker
     from flatout.source.manifest import Manifest as Manifest
+    from flatout.source.manifest import manifest_of_range as manifest_of_range
     from flatout.source.manifest import read_manifest as read_manifest
     from flatout.source.registry import load_object as load_object
     from flatout.source.scan import RowStates as RowStates
@@ -40,6 +41,7 @@ _HOMES = {
     "SampleMaker": "maker",
     "TransformMaker": "maker",
     "Manifest": "manifest",
+    "manifest_of_range": "manifest",
     "read_manifest": "manifest",
     "load_object": "registry",
     "RowStates": "scan",
@@ -49,5 +51,5 @@ _HOMES = {
     "collect_classes": "value",
 }
 
-__all__ = list(_HOMES)  # noqa: PLE0605
+__all__ = list(_HOMES)
 __getattr__ = lazy_names(__name__, _HOMES)

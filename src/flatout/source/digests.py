@@ -25,7 +25,7 @@ def digest_rows(
     """Hash of the named columns' values in each row: first 8 bytes of blake3, little endian.
 
     A number has one hash whether its column is integer or float; a text never equals a number. Lists are
-    hashed by content, paths by their text. 1.3 us a row of three columns.
+    hashed by content, paths by their text. About 1 us a row of three columns.
     """
     names = sorted(set(columns))
     list_names = set(lists.names) if lists else set()

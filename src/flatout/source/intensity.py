@@ -29,9 +29,7 @@ def plan_normaliser(name: str, field: NormaliseSection) -> Normaliser | None:
     """
     low, high = field.percentiles
     if not 0 <= low < high <= 100:
-        raise ConfigError(
-            f"field '{name}': percentiles {field.percentiles} are not 0 <= lower < upper <= 100"
-        )
+        raise ConfigError(f"field '{name}': percentiles {field.percentiles} are not 0 <= lower < upper <= 100")
     planned: dict[str, Normaliser] = {
         "fixed": lambda array, _: normalise_fixed(array, field.mean, field.std),
         "sample": lambda array, _: normalise_sample(array),
@@ -81,7 +79,9 @@ def normalise_sample(array: Array) -> Array:
     # A constant that went through interpolation still varies by its last bits.
     if not deviation > 4 * np.finfo(array.dtype).eps * abs(mean):
         raise SampleError("transform", f"the sample is constant ({mean:g}): it has no deviation to divide by")
-    array -= mean
+    rounded = array.dtype.type(mean)
+    array -= rounded
+    array -= mean - float(rounded)  # the part of the mean that float32 lacks; exact, now that values are small
     array /= deviation
     return array
 

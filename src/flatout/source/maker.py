@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -46,7 +46,7 @@ class FieldsMaker:
     fields: Mapping[str, AnyField]
     base_path: str
     allow_outside: bool = False
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
 
     def make(self, row: Row) -> Samples:
         context = Context(row=row, resolve=self._resolve)
@@ -56,9 +56,9 @@ class FieldsMaker:
         return in_pieces(outputs)
 
     def path_of(self, row: Row) -> str:
-        for name, field in self.fields.items():
-            value = row.values.get(field.column or name)
-            if field.kind not in ("label", "scalar", "text") and isinstance(value, str | SourceFile):
+        for name, section in self.fields.items():
+            value = row.values.get(section.column or name)
+            if section.kind not in ("label", "scalar", "text") and isinstance(value, str | SourceFile):
                 return value if isinstance(value, str) else f"{value.path}:{value.name}"
         return row.key
 

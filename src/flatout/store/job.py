@@ -5,13 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import pyarrow as pa
 
 from flatout.config import Config
 from flatout.config.fields import AnyField, FieldSection, LabelField
@@ -31,6 +27,7 @@ from flatout.source import (
     guess_fields,
     key_hashes,
     load_object,
+    manifest_of_range,
     read_manifest,
 )
 from flatout.store.fingerprint import Fingerprint, fingerprint_callable, fingerprint_settings
@@ -43,6 +40,7 @@ class Job:
     """Rows, how they become samples, and what the result depends on."""
 
     manifest: Manifest
+    key_hashes: Array
     maker: SampleMaker
     sections: Mapping[str, FieldSection]
     """Settings of each field as the config has them, classes resolved."""
@@ -58,10 +56,6 @@ class Job:
     """What was guessed, in plain words."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What the store keeps of the config, to find the sources again."""
-
-    @cached_property
-    def key_hashes(self) -> Array:
-        return key_hashes(self.manifest.keys)
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -99,8 +93,10 @@ def job_from_config(config: Config, known_classes: Mapping[str, Sequence[str]] |
     sections = resolve_classes(fields, manifest, known_classes or {})
     maker, fingerprint = _maker(config, manifest, fields, sections)
     groups = _column(manifest, split_settings.group, "splits.group")
+    hashes = key_hashes(manifest.keys)
     return Job(
         manifest=manifest,
+        key_hashes=hashes,
         maker=maker,
         sections=sections,
         fingerprint=fingerprint,
@@ -108,11 +104,12 @@ def job_from_config(config: Config, known_classes: Mapping[str, Sequence[str]] |
         splits=assign_splits(
             manifest.keys,
             split_settings,
+            hashes=hashes,
             column=_column(manifest, split_settings.column or manifest.split_column, "splits.column"),
             groups=groups,
             classes=_column(manifest, split_settings.stratify, "splits.stratify"),
         ),
-        groups=_group_hashes(manifest, groups),
+        groups=_group_hashes(hashes, groups),
         sys_path=sys_path,
         notes=notes,
         settings=_kept_settings(config),
@@ -121,17 +118,17 @@ def job_from_config(config: Config, known_classes: Mapping[str, Sequence[str]] |
 
 def job_from_dataset(dataset: Any, config: Config) -> Job:
     """The items of a map-style dataset as rows; keys are their numbers."""
-    numbers = np.arange(len(dataset))
-    keys = pa.array([f"{number:08d}" for number in numbers], pa.large_string())
-    manifest = Manifest(pa.table({"index": numbers}), keys, Path.cwd(), path_columns=())
+    manifest = manifest_of_range(len(dataset))
+    hashes = key_hashes(manifest.keys)
     return Job(
         manifest=manifest,
+        key_hashes=hashes,
         maker=DatasetMaker(dataset),
         sections=dict(config.fields),
         fingerprint=fingerprint_callable(dataset, {}, config.transform_version),
         columns=["index"],
-        splits=assign_splits(manifest.keys, config.splits),
-        groups=key_hashes(manifest.keys),
+        splits=assign_splits(manifest.keys, config.splits, hashes=hashes),
+        groups=hashes,
         sys_path=_import_folders(config),
         settings=_kept_settings(config),
     )
@@ -239,10 +236,11 @@ def _column(manifest: Manifest, name: str | None, setting: str) -> Any:
     return manifest.table[name]
 
 
-def _group_hashes(manifest: Manifest, groups: Any) -> Array:
-    hashes = key_hashes(manifest.keys)
+def _group_hashes(hashes: Array, groups: Any) -> Array:
+    """Hash of each row's group; of its own key where it has none."""
     if groups is None:
         return hashes
+    hashes = hashes.copy()
     texts = groups.to_pylist()
     named = [at for at, text in enumerate(texts) if text is not None]
     hashes[named] = key_hashes([str(texts[at]) for at in named])

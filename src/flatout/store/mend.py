@@ -48,6 +48,7 @@ def repair(folder: Path, report: VerifyReport, progress: Progress = Silent()) ->
         distrusted=frozenset(report.damaged_shards),
         recover_index=meta.index in damaged,
         accept_fingerprint=True,
+        rewrite=True,
     )
     stats = prepare(config, lambda known: job_from_config(config, known), options, progress)
     named = {shard.file for shard in load_metadata(folder).shards}

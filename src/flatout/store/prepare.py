@@ -53,6 +53,8 @@ class PrepareOptions:
     """Shard files whose samples are made again (repair)."""
     recover_index: bool = False
     """The index is lost: take the samples from the shards themselves (repair)."""
+    rewrite: bool = False
+    """Write index, view, quarantine and stats even if nothing changed (repair)."""
     safe: bool = True
     """False: no hashes, crcs, syncs; only to measure what they cost."""
 
@@ -206,7 +208,8 @@ class _Prepare:
             num_workers=count_workers(self._config),
         )
         shards, facts = (*old_shards, *new_shards), stats.to_json()
-        meta = commit(self._folder, job, fields, shards, samples, positions, bad, facts, before=start.version)
+        before = None if self._options.rewrite else start.version
+        meta = commit(self._folder, job, fields, shards, samples, positions, bad, facts, before=before)
         logger.info("committed %d samples, content hash %s", meta.num_samples, meta.content_hash)
         return replace(stats, content_hash=meta.content_hash, bad=tuple(bad))
 

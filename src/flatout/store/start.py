@@ -1,4 +1,4 @@
-"""Where a prepare begins: what can be kept, what must be made, and in which shards. Or where one was cut off."""
+"""Where a prepare begins: what can be kept, what must be made, in which shards; or where one was cut off."""
 
 from __future__ import annotations
 

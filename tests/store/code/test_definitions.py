@@ -175,9 +175,7 @@ def run(*arguments: str, cwd: Path, text: str = "") -> list[Fingerprint]:
 def test_a_script_counts_as_the_module_it_would_be(tmp_path: Path) -> None:
     (tmp_path / "fo_part.py").write_text("PART = 1")
     (tmp_path / "fo_script.py").write_text(SCRIPT)
-    imported = (
-        "import json, fo_script as s; from flatout.store.fingerprint import fingerprint_callable as f\n"
-    )
+    imported = "import json, fo_script as s; from flatout.store.fingerprint import fingerprint_callable as f\n"
     imported += "print(json.dumps([f(t, {}).to_json() for t in (s.Data(), s.make)]))"
     ways = [["fo_script.py"], ["-m", "fo_script"], [str(tmp_path / "fo_script.py")], ["-c", imported]]
     found = [run(*way, cwd=tmp_path) for way in ways]

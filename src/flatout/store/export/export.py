@@ -1,0 +1,71 @@
+"""Export: every sample of a store, restored, into another format; written beside and renamed when whole."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from flatout.errors import ConfigError, StoreError
+from flatout.source import load_object
+from flatout.store.files import temporary_beside
+from flatout.store.progress import Progress, Silent
+from flatout.store.reader import StoreReader
+from flatout.types import Array
+
+FORMATS = {
+    name: f"flatout.store.export.{name}:write" for name in ("hdf5", "tar", "parquet", "tfrecord", "lmdb")
+}
+"""Format -> function that writes `Samples` to a path."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample on its way out."""
+
+    key: str
+    split: str
+    arrays: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A store's samples in index order, each read once."""
+
+    store: StoreReader
+    progress: Progress
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def __iter__(self) -> Iterator[Sample]:
+        splits = [self.store.meta.splits[number] for number in self.store.numbers["split"].tolist()]
+        for position, (key, split) in enumerate(zip(self.store.keys(), splits, strict=True)):
+            yield Sample(key, split, self.store.read(position))
+            self.progress.advance(1)
+
+
+def export_store(folder: Path, to: str, output: Path, progress: Progress = Silent()) -> int:  # noqa: B008  stateless
+    """Write the store at `folder` to `output` in the format `to`; the number of samples out.
+
+    Raises:
+        ConfigError: no such format. StoreError: `output` is there already.
+    """
+    if to not in FORMATS:
+        raise ConfigError(f"no format '{to}'; known: {', '.join(FORMATS)}")
+    if output.exists():
+        raise StoreError(f"{output} is there already; name another place, or delete it first")
+    write: Callable[[Samples, Path], None] = load_object(FORMATS[to])
+    samples = Samples(StoreReader(folder), progress)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    temporary = temporary_beside(output)
+    progress.begin(f"export to {to}", len(samples))
+    try:
+        write(samples, temporary)
+        temporary.replace(output)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True) if temporary.is_dir() else temporary.unlink(
+            missing_ok=True
+        )
+    return len(samples)

@@ -1,0 +1,45 @@
+"""One plain HDF5 file: a dataset a field, restored; ragged fields as values, offsets and shapes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from flatout.store.export.export import Samples
+from flatout.store.index import length_column
+from flatout.types import FieldSpec
+
+
+def write(samples: Samples, path: Path) -> None:
+    """Write the samples to one file that any HDF5 tool reads without flatout."""
+    with h5py.File(path, "w") as file:
+        targets = {name: _create(file, samples, spec) for name, spec in samples.store.fields.items()}
+        text = h5py.string_dtype()
+        keys = file.create_dataset("key", (len(samples),), text)
+        splits = file.create_dataset("split", (len(samples),), text)
+        for position, sample in enumerate(samples):
+            keys[position], splits[position] = sample.key, sample.split
+            for name, array in sample.arrays.items():
+                targets[name](position, array)
+
+
+def _create(file: Any, samples: Samples, spec: FieldSpec) -> Any:
+    """A function that puts one sample into its place."""
+    if not spec.is_ragged:
+        dataset = file.create_dataset(spec.name, (len(samples), *spec.shape), spec.dtype)
+        return dataset.__setitem__
+    lengths = samples.store.numbers[length_column(spec.name)]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    group = file.create_group(spec.name)
+    group["offsets"] = offsets
+    shapes = group.create_dataset("shapes", (len(samples), len(spec.shape)), "i8")
+    values = group.create_dataset("values", (int(offsets[-1]),), spec.dtype)
+
+    def put(position: int, array: Any) -> None:
+        shapes[position] = array.shape
+        values[offsets[position] : offsets[position + 1]] = array.reshape(-1)
+
+    return put

@@ -1,0 +1,82 @@
+"""TFRecord: one tf.train.Example a sample, written without TensorFlow.
+
+Floats become float_list, integers int64_list, text bytes_list; the shape stands beside as `FIELD/shape`.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import BinaryIO
+
+import google_crc32c
+import numpy as np
+
+from flatout.store.export.export import Sample, Samples
+from flatout.types import Array, FieldSpec
+
+_MASK_DELTA = 0xA282EAD8
+
+
+def write(samples: Samples, path: Path) -> None:
+    """Write `SPLIT.tfrecord` files into a folder."""
+    path.mkdir()
+    files: dict[str, BinaryIO] = {}
+    try:
+        for sample in samples:
+            if sample.split not in files:
+                files[sample.split] = open(path / f"{sample.split}.tfrecord", "wb")  # noqa: SIM115  closed below
+            _write_record(files[sample.split], _example(sample, samples.store.fields))
+    finally:
+        for file in files.values():
+            file.close()
+
+
+def _write_record(file: BinaryIO, data: bytes) -> None:
+    head = struct.pack("<Q", len(data))
+    file.write(head + struct.pack("<I", _masked_crc(head)) + data + struct.pack("<I", _masked_crc(data)))
+
+
+def _masked_crc(data: bytes) -> int:
+    crc = int(google_crc32c.value(data))
+    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def _example(sample: Sample, fields: dict[str, FieldSpec]) -> bytes:
+    """The protocol-buffer bytes of Example{features{feature{name: value}}}."""
+    features = {"key": _bytes_list(sample.key.encode()), "split": _bytes_list(sample.split.encode())}
+    for name, array in sample.arrays.items():
+        features[name] = _bytes_list(array.tobytes()) if fields[name].kind == "text" else _number_list(array)
+        features[f"{name}/shape"] = _int64_list(array.shape)
+    entries = b"".join(
+        _field(1, _field(1, name.encode()) + _field(2, value)) for name, value in sorted(features.items())
+    )
+    return _field(1, entries)
+
+
+def _bytes_list(data: bytes) -> bytes:
+    return _field(1, _field(1, data))
+
+
+def _number_list(array: Array) -> bytes:
+    if array.dtype.kind == "f":
+        return _field(2, _field(1, array.astype("<f4").tobytes()))
+    return _int64_list(np.asarray(array, np.int64).reshape(-1).tolist())
+
+
+def _int64_list(values: list[int] | tuple[int, ...]) -> bytes:
+    return _field(3, _field(1, b"".join(_varint(value & 0xFFFFFFFFFFFFFFFF) for value in values)))
+
+
+def _field(number: int, data: bytes) -> bytes:
+    """A length-delimited protocol-buffer field."""
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)

@@ -1,0 +1,189 @@
+"""The shell of the command line: help, exit codes, errors, option names, lazy commands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import typer
+
+import flatout
+from flatout.cli.commands import COMMANDS, Command
+from flatout.cli.main import app, exit_code, main, option_name
+from flatout.errors import ConfigError, StoreCorruptError, StoreMissingError
+
+
+def probe(
+    path: Annotated[str, typer.Argument()] = "none",
+    num_workers: Annotated[int, typer.Option()] = 0,
+    base_path: Annotated[str | None, typer.Option()] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> Any:
+    """Fail or print, as its argument says."""
+    failures: dict[str, BaseException] = {
+        "config": ConfigError("batch_size [4] is wrong"),
+        "missing": StoreMissingError("no store at x"),
+        "corrupt": StoreCorruptError("bad shard"),
+        "interrupt": KeyboardInterrupt(),
+        "exit": typer.Exit(1),
+        "bug": RuntimeError("a bug"),
+    }
+    if path in failures:
+        raise failures[path]
+    print(path, num_workers, base_path, dry_run)
+    return {"true": True, "three": 3}.get(path)
+
+
+@pytest.fixture
+def probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make `flatout probe-it` run the function above, in an app that knows it."""
+    monkeypatch.setitem(COMMANDS, "probe-it", Command(f"{__name__}:probe", "Probe."))
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[probe.__module__])
+    monkeypatch.setattr(app, "registered_commands", [*app.registered_commands])
+    app.command("probe-it")(lambda: None)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(arguments)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "--version") == (0, f"flatout {flatout.__version__}\n", "")
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "--help")
+
+    assert code == 0
+    assert all(name in out and command.help.split()[0] in out for name, command in COMMANDS.items())
+
+
+def test_no_arguments_is_wrong_usage_and_shows_help(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys)
+
+    assert code == 2
+    assert "Usage: flatout" in out
+
+
+@pytest.mark.usefixtures("probed")
+@pytest.mark.parametrize(
+    ("argument", "code", "message"),
+    [
+        ("config", 2, "error: batch_size [4] is wrong\n"),
+        ("missing", 1, "error: no store at x\n"),
+        ("corrupt", 1, "error: bad shard\n"),
+        ("interrupt", 130, None),
+        ("exit", 1, ""),
+        ("three", 3, ""),
+        ("true", 0, ""),
+        ("none", 0, ""),
+    ],
+)
+def test_every_outcome_has_its_exit_code(
+    capsys: pytest.CaptureFixture[str], argument: str, code: int, message: str | None
+) -> None:
+    found, _, err = run(capsys, "probe-it", argument)
+
+    assert found == code
+    assert message is None or err == message
+
+
+@pytest.mark.usefixtures("probed")
+def test_a_bug_keeps_its_traceback() -> None:
+    with pytest.raises(RuntimeError, match="a bug"):
+        main(["probe-it", "bug"])
+
+
+@pytest.mark.usefixtures("probed")
+@pytest.mark.parametrize(
+    ("arguments", "code", "kind"),
+    [
+        (["probe-it", "config", "--json"], 2, "ConfigError"),
+        (["probe-it", "corrupt", "--json"], 1, "StoreCorruptError"),
+        (["probe-it", "--json", "--num-workers", "many"], 2, "BadParameter"),
+        (["probe-it", "--json", "--nope"], 2, "NoSuchOption"),
+    ],
+)
+def test_with_json_an_error_is_one_document(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, kind: str
+) -> None:
+    found, out, err = run(capsys, *arguments)
+
+    assert found == code
+    assert json.loads(out)["error"]["type"] == kind
+    assert json.loads(out)["error"]["message"]
+    assert err == ""
+
+
+@pytest.mark.usefixtures("probed")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["probe-it", "a_b", "--num-workers", "8", "--base-path", "my_data", "--dry-run"],
+        ["probe-it", "a_b", "--num_workers", "8", "--base_path", "my_data", "--dry_run"],
+        ["probe_it", "a_b", "--num_workers=8", "--base_path=my_data", "--dry_run"],
+    ],
+)
+def test_hyphens_and_underscores_are_alike_in_names_only(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert run(capsys, *arguments) == (0, "a_b 8 my_data True\n", "")
+
+
+def test_wrong_usage_names_the_way_out(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "config", "--confg", "x")
+
+    assert (code, out) == (2, "")
+    assert "No such option: --confg" in err
+    assert "'flatout config --help'" in err
+
+
+def test_a_misspelt_command_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "presetz")
+
+    assert code == 2
+    assert "'presets'" in err
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_of_the_table_exists(name: str) -> None:
+    module, _, attribute = COMMANDS[name].target.partition(":")
+
+    assert callable(getattr(import_module(module), attribute))
+    assert name == option_name(name)
+    assert COMMANDS[name].help.endswith(".")
+
+
+def test_exit_codes() -> None:
+    assert exit_code(ConfigError("x")) == 2
+    assert exit_code(StoreMissingError("x")) == 1
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from flatout.cli.main import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"torch", "lightning", "h5py", "pyarrow", "numpy", "scipy", "pydantic", "yaml", "flatout.config"}
+
+    assert "Usage: flatout" in done.stdout
+    assert not heavy & set(done.stderr.split())
+
+
+def test_the_console_script_runs() -> None:
+    script = Path(sys.executable).with_name("flatout")
+    if not script.exists():
+        pytest.skip("flatout is not installed as a script here")
+
+    done = subprocess.run([script, "presets", "nope", "--json"], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"]["type"] == "ConfigError"
