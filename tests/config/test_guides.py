@@ -75,7 +75,8 @@ torch.backends.cudnn.deterministic = False
 
 SEQUENCE_VAE = """
 --batch_size 4 --num_workers 8 --pin_memory --gradient_accumulation_steps 2 --max_sequence_length 1000
---precision 16-mixed --fast_detection --disable_metrics_monitoring --compile_model --use_dynamic_padding --devices 2
+--precision 16-mixed --fast_detection --disable_metrics_monitoring --compile_model --use_dynamic_padding
+--devices 2
 """
 
 

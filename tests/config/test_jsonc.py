@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatout.config.jsonc import parse_jsonc
@@ -19,6 +19,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(VALUES, st.sampled_from([None, 0, 2]))
 def test_plain_json_is_read_as_json_reads_it(value: Any, indent: int | None) -> None:
     assert parse_jsonc(json.dumps(value, indent=indent), "x")[0] == value

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.config import Config, config_schema, load_config, resolve_config
+from flatout.config import Config, config_schema, load_config, resolve_config, to_yaml
 from flatout.config.fields import VolumeField
 from flatout.config.text import parse_yaml
 
@@ -72,13 +71,13 @@ SETTINGS = st.builds(
 )
 
 
+@settings(deadline=None, max_examples=60)
 @given(SETTINGS)
-def test_what_is_printed_loads_as_an_equal_config(settings: dict[str, Any]) -> None:
-    config = load_config(settings, environ={})
+def test_what_is_printed_loads_as_an_equal_config(values: dict[str, Any]) -> None:
+    config = load_config(values, environ={})
 
     document = config.model_dump(mode="json")
-    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
-    for again in (document, json.loads(json.dumps(document)), parse_yaml(text, "x")[0]):
+    for again in (document, json.loads(config.model_dump_json()), parse_yaml(to_yaml(document), "x")[0]):
         reloaded, notes = resolve_config(again, environ={})
         assert reloaded == config
         assert not [note for note in notes if "no effect" in note or "range" in note]
@@ -86,9 +85,10 @@ def test_what_is_printed_loads_as_an_equal_config(settings: dict[str, Any]) -> N
             assert reloaded.loader_for(split) == config.loader_for(split)
 
 
+@settings(deadline=None, max_examples=60)
 @given(SETTINGS)
-def test_a_config_survives_pickle_and_loading_again(settings: dict[str, Any]) -> None:
-    config = load_config(settings, environ={})
+def test_a_config_survives_pickle_and_loading_again(values: dict[str, Any]) -> None:
+    config = load_config(values, environ={})
 
     assert pickle.loads(pickle.dumps(config)) == config
     assert load_config(config, environ={"FLATOUT_BATCH_SIZE": "3"}) is config

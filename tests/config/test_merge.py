@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatout.config.layer import Layer, leaves, lookup, put
@@ -18,6 +18,7 @@ NESTED = st.recursive(
 ).filter(lambda value: isinstance(value, dict))
 
 
+@settings(deadline=None)
 @given(st.lists(NESTED, max_size=4))
 def test_every_leaf_of_the_strongest_layer_stands(given_values: list[dict[str, Any]]) -> None:
     layers = [Layer(str(number), values) for number, values in enumerate(given_values)]
@@ -34,6 +35,7 @@ def test_every_leaf_of_the_strongest_layer_stands(given_values: list[dict[str, A
         assert all(lookup(merged, path) == value for path, value in leaves(layers[-1].values))
 
 
+@settings(deadline=None)
 @given(NESTED)
 def test_merging_one_layer_twice_changes_nothing(values: dict[str, Any]) -> None:
     layer = Layer("x", values)
@@ -54,6 +56,7 @@ def test_null_is_a_value() -> None:
     }
 
 
+@settings(deadline=None)
 @given(NESTED)
 def test_leaves_and_put_are_each_others_inverse(values: dict[str, Any]) -> None:
     rebuilt: dict[str, Any] = {}

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-Damage = Callable[..., Iterator[bytes]]
+from flatout.source.files import SourceFile
+
+Damage = Callable[..., Iterator[SourceFile]]
 
 
-def damage(
-    data: bytes, num_flips: int = 200, num_cuts: int = 40, seed: int = 0, span: int | None = None
-) -> Iterator[bytes]:
-    """An empty file, the file cut at places all over, and copies with one to four bytes changed.
-
-    With `span` only that many bytes at its start are changed.
-    """
+def broken_copies(data: bytes, num_flips: int, num_cuts: int, seed: int, span: int | None) -> Iterator[bytes]:
     generator = np.random.default_rng(seed)
     yield b""
     for size in np.linspace(1, len(data) - 1, num_cuts).astype(int):
@@ -28,6 +25,28 @@ def damage(
         yield bytes(changed)
 
 
-@pytest.fixture(name="damage", scope="session")
-def damage_fixture() -> Damage:
-    return damage
+@pytest.fixture
+def damage(tmp_path: Path) -> Damage:
+    """`damage(data, name)`: an empty file, the file cut all over, copies with one to four bytes changed.
+
+    With `span` only that many bytes at its start are changed. All copies stand in one archive, because
+    writing a file takes longer than decoding it.
+    """
+
+    def damaged(
+        data: bytes,
+        name: str,
+        num_flips: int = 200,
+        num_cuts: int = 40,
+        seed: int = 0,
+        span: int | None = None,
+    ) -> Iterator[SourceFile]:
+        copies = list(broken_copies(data, num_flips, num_cuts, seed, span))
+        archive = tmp_path / f"damaged-{seed}.tar"
+        archive.write_bytes(b"".join(copies))
+        offset = 0
+        for copy in copies:
+            yield SourceFile(archive, name, offset=offset, size=len(copy))
+            offset += len(copy)
+
+    return damaged

@@ -15,6 +15,7 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {
+    "demo": Command("flatout.cli.demo_command:demo", "See it all on data it makes, in half a minute."),
     "prepare": Command("flatout.cli.prepare_command:prepare", "Raw files in, a store out; continues, updates."),
     "verify": Command("flatout.cli.verify_command:verify_store", "Check every byte of a store; repair it."),
     "stats": Command("flatout.cli.stats_command:stats", "What is in a store, a manifest or a folder."),

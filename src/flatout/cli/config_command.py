@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import yaml
 
 from flatout.cli.options import ConfigOption, JsonOption, SetOption
 from flatout.cli.output import emit_json, emit_text, say
-from flatout.config import config_schema, resolve_config
+from flatout.config import config_schema, resolve_config, to_yaml
 
 
 def config(
@@ -31,9 +30,4 @@ def config(
     if as_json:
         emit_json(json.loads(resolved.model_dump_json()))
     else:
-        emit_text(as_yaml(resolved.model_dump(mode="json")))
-
-
-def as_yaml(document: Any) -> str:
-    """YAML text in the order of the document, which `load_config` reads back."""
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+        emit_text(to_yaml(resolved.model_dump(mode="json")))

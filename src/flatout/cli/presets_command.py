@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from flatout.cli.config_command import as_yaml
 from flatout.cli.options import JsonOption
 from flatout.cli.output import emit_json, emit_text
-from flatout.config import describe_preset, list_presets
+from flatout.config import describe_preset, list_presets, to_yaml
 
 
 def presets(
@@ -30,4 +29,4 @@ def _show(described: dict[str, Any], as_json: bool) -> None:
     if as_json:
         emit_json(described)
     else:
-        emit_text(as_yaml(described))
+        emit_text(to_yaml(described))

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from flatout.cli.output import error_console, say
+from flatout.cli.words import seconds_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -69,29 +70,23 @@ class ProgressBar:
 
 
 def _bar() -> Progress:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
     from rich.text import Text
 
-    class Rate(ProgressColumn):
+    class Pace(ProgressColumn):
+        """Rate and remaining time while it runs, the time it took when it is done."""
+
         def render(self, task: Any) -> Text:
-            return Text(f"{task.speed:,.1f}/s" if task.speed else "")
+            if task.finished:
+                return Text(f"in {seconds_text(task.finished_time)}")
+            left = "" if task.time_remaining is None else f", {seconds_text(task.time_remaining)} left"
+            return Text(f"{task.speed:,.0f}/s{left}" if task.speed else "")
 
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("  {task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        Rate(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        Pace(),
         TextColumn("{task.fields[bad]}"),
         console=error_console(),
         transient=False,

@@ -51,18 +51,19 @@ def _show(summary: Summary, validated: bool) -> None:
         say(note)
     head = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     head.add_row("place", summary.place)
-    head.add_row("samples", f"{summary.num_samples:,} in {summary.num_groups:,} groups")
+    groups = f" in {summary.num_groups:,} groups" if summary.num_groups < summary.num_samples else ""
+    head.add_row("samples", f"{summary.num_samples:,}{groups}")
     head.add_row("splits", ", ".join(f"{name} {count:,}" for name, count in summary.splits.items()))
     on_disk = bytes_text(summary.disk_bytes)
     head.add_row("on disk", f"{on_disk} in {summary.num_shards:,} shards" if summary.num_shards else on_disk)
     head.add_row("in memory", f"{bytes_text(summary.memory_bytes)} when cached")
     bad = f"[red]{summary.num_bad:,}[/red]" if summary.num_bad else "0"
     head.add_row("bad", bad + (" (every row was decoded)" if validated else ""))
-    console().print(head)
-    console().print(_field_table(summary))
-    for field in summary.fields:
-        if field.classes:
-            console().print(_class_table(field, list(summary.splits)))
+    tables = [_field_table(summary), _length_table(summary)]
+    tables += [_class_table(field, list(summary.splits)) for field in summary.fields if field.classes]
+    for table in (head, *tables):
+        if table is not None:
+            console().print(table)
     for row in summary.bad[:SHOWN_BAD]:
         console().print(f"bad: {row.path or row.key}: {row.stage}: {row.error}", style="red", markup=False)
     if len(summary.bad) > SHOWN_BAD:
@@ -70,24 +71,44 @@ def _show(summary: Summary, validated: bool) -> None:
 
 
 def _field_table(summary: Summary) -> Table:
-    table = Table(title="fields", title_justify="left")
-    for name in ("field", "kind", "dtype", "shape", "values", "lengths", "stored"):
-        table.add_column(name)
+    table = _table("fields", "field", "kind", "dtype", "shape")
+    for name in ("lowest", "highest", "mean", "stored"):
+        table.add_column(name, justify="right")
     for field in summary.fields:
-        values = "" if field.low is None else f"{field.low:.4g} to {field.high:.4g}, mean {field.mean:.4g}"
-        lengths = "" if not field.lengths else " / ".join(f"{n:,}" for n in field.lengths.values())
+        values = ["" if value is None else f"{value:.3g}" for value in (field.low, field.high, field.mean)]
         how = [part for part in (field.encoding, field.compression) if part != "none"]
         stored = bytes_text(field.num_bytes) + (f" ({', '.join(how)})" if how else "")
-        shape = "(" + ", ".join("any" if n is None else str(n) for n in field.shape) + ")"
-        table.add_row(field.name, field.kind, field.dtype, shape, values, lengths, stored)
+        shape = "(" + ", ".join("?" if n is None else str(n) for n in field.shape) + ")"
+        table.add_row(field.name, field.kind, field.dtype, shape, *values, stored)
+    return table
+
+
+def _length_table(summary: Summary) -> Table | None:
+    """Elements of a sample, for the fields whose samples differ in shape."""
+    ragged = [field for field in summary.fields if field.lengths]
+    if not ragged:
+        return None
+    table = _table("lengths (elements of a sample)", "field")
+    for name in ragged[0].lengths or ():
+        table.add_column(name, justify="right")
+    for field in ragged:
+        table.add_row(field.name, *(f"{count:,}" for count in (field.lengths or {}).values()))
     return table
 
 
 def _class_table(field: FieldSummary, splits: list[str]) -> Table:
-    table = Table(title=f"classes of {field.name}", title_justify="left")
-    table.add_column("class")
+    table = _table(f"classes of {field.name}", "class")
     for split in splits:
         table.add_column(split, justify="right")
     for name, counts in (field.classes or {}).items():
         table.add_row(name, *(f"{counts.get(split, 0):,}" for split in splits))
+    return table
+
+
+def _table(title: str, *columns: str) -> Table:
+    """A table without lines: seven columns of a field then fit a terminal of 80."""
+    table = Table(title=f"\n{title}", title_justify="left", title_style="bold", box=None, header_style="dim")
+    table.padding = (0, 2, 0, 0)
+    for name in columns:
+        table.add_column(name)
     return table

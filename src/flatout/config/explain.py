@@ -76,7 +76,9 @@ def _wanted(details: ErrorDetails) -> str:
         return ", ".join(f"'{kind}'" for kind in kinds)
     if details["type"] == "union_tag_invalid":
         return str(context["expected_tags"])
-    noun, _, rest = details["msg"].partition(" should ")
+    noun, should, rest = details["msg"].partition(" should ")
+    if not should:
+        return details["msg"]
     rest = rest.partition(", unable to")[0].partition(" or instance of")[0]
     return _PLAIN.get(rest, rest.removeprefix("be ")) if noun == "Input" else f"a {noun.lower()} to {rest}"
 

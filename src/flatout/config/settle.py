@@ -21,7 +21,7 @@ _IDLE = {"prefetch_factor": None, "persistent_workers": False}
 
 def fast_detection_layer(merged: dict[Any, Any]) -> Layer:
     """The slower looks that `fast_detection` stands for; weaker than anything said about `monitor`."""
-    is_on = merged.get("fast_detection") in (True, "true", "yes", "on")
+    is_on = str(merged.get("fast_detection")).lower() in ("true", "yes", "on", "1")
     return Layer("fast_detection", {"monitor": dict(FAST_DETECTION)} if is_on else {})
 
 

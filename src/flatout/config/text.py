@@ -1,4 +1,4 @@
-"""A config file's text becomes nested settings with their lines: YAML, JSON, or Python assignments."""
+"""Text of config files: nested settings with their lines out of YAML, JSON or Python; YAML out of settings."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ for _tag, _pattern, _first in (
     ("merge", r"<<", "<"),
 ):
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
+
+
+_LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
 
 
 def read_file(path: FilePath) -> Layer:
@@ -79,6 +82,15 @@ def parse_yaml(text: str, origin: str) -> Parsed:
         raise ConfigError(f"{where}: {error.problem or error.context}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{origin}: {error}") from error
+
+
+def to_yaml(document: Any) -> str:
+    """YAML text of plain values, in their order, which `parse_yaml` reads back as they are."""
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+    if _LINE_BREAKS.search(text):
+        # PyYAML writes these unescaped and reads them as the end of a line.
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=False, width=100)
+    return str(text)
 
 
 def _check(node: Any, path: Path, lines: dict[Path, int], origin: str, around: tuple[int, ...]) -> None:

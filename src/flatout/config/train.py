@@ -76,7 +76,7 @@ class TrainSettings(Section):
     """Scales of the input that an evaluation averages over; each costs a pass."""
     early_stopping: EarlyStoppingSection = Field(default_factory=EarlyStoppingSection)
     """When a run ends before its last epoch."""
-    save_top_k: Annotated[int, Field(ge=-1)] = 1
+    save_top_k: Annotated[int, Field(ge=-1)] = 2
     """Best checkpoints kept; 0 keeps none, -1 all."""
     pretrained: str | None = None
     """Checkpoint whose weights the run starts from."""

@@ -6,6 +6,7 @@ their warnings are silenced: files in the field are full of harmless ones.
 
 from __future__ import annotations
 
+import logging
 import struct
 import warnings
 from collections.abc import Iterator, Sequence
@@ -31,16 +32,23 @@ _BITS = (1, 8, 16, 32, 64)
 
 @contextmanager
 def as_sample_error(what: str) -> Iterator[None]:
-    """A block in which pydicom is used: its warnings are silent, and whatever it raises is a SampleError."""
+    """A block in which pydicom is used: it stays silent, and whatever it raises is a SampleError."""
+    logger = logging.getLogger("pydicom")
+    was_propagated, logger.propagate = logger.propagate, False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             yield
         except SampleError:
             raise
-        except Exception as error:  # the parsers raise whatever a broken file makes of them
+        except BaseException as error:  # the parsers raise whatever a broken file makes of them
+            # A panic of the RLE decoder, which is written in Rust, is no Exception.
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
             reason = " ".join(str(error).split())[:300] or type(error).__name__
             raise SampleError("decode", f"{what}: {reason}") from error
+        finally:
+            logger.propagate = was_propagated
 
 
 def is_dicom(data: bytes) -> bool:
@@ -136,9 +144,7 @@ def read_pixels(dataset: Any, limits: Limits, name: str) -> Array:
         _check_codestreams(dataset, frames, (rows, columns, samples), name)
         pixels = pixel_array(dataset)
         if pixels.size != frames * rows * columns * samples:
-            raise SampleError(
-                "decode", f"{name} decodes to {pixels.shape}; {(frames, rows, columns)} claimed"
-            )
+            raise SampleError("decode", f"{name} decodes to {pixels.shape}; {(frames, rows, columns)} claimed")
         if dataset.get("PhotometricInterpretation") == "PALETTE COLOR":
             pixels = apply_color_lut(pixels, dataset)
             samples = 3

@@ -59,8 +59,8 @@ def data_path(spec: FieldSpec) -> str:
 
 
 def has_shapes(spec: FieldSpec) -> bool:
-    """More than one axis varies, so a length alone does not give the shape back."""
-    return spec.shape.count(None) > 1
+    """A number of elements alone does not give the shape back: two axes vary, or one is always empty."""
+    return spec.shape.count(None) > 1 or (spec.is_ragged and 0 in spec.shape)
 
 
 def is_quantised(spec: FieldSpec) -> bool:

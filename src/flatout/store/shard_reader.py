@@ -127,19 +127,21 @@ class ShardReader:
         shape = self.shape(spec.name, row)
         num_items = math.prod(shape)
         padded = int(self.lengths(spec.name).max()) if spec.is_ragged else num_items
+        if not padded:
+            return np.empty(shape, spec.stored_dtype)
         raw = decompress(spec.compression, chunk, padded * spec.stored_dtype.itemsize)
         return np.frombuffer(raw, spec.stored_dtype, count=num_items).reshape(shape)
 
     def _table_shape(self, path: str, tables: dict[str, Array]) -> tuple[int, ...]:
         rows = len(self)
-        if path in (layout.KEY_OFFSETS,) or path.endswith("/offsets"):
-            return (rows + 1,)
         if path == layout.KEY_BYTES:
             return (self._num_key_bytes(),)
         if path.startswith(("flatout/scale/", "flatout/chunks/")):
             return (rows, 2)
         if path.startswith("flatout/crc/"):
             return (self._num_crcs(self.fields[path.rpartition("/")[2]]),)
+        if path == layout.KEY_OFFSETS or path.endswith("/offsets"):
+            return (rows + 1,)
         if path.endswith("/shapes"):
             return (rows, len(self.fields[path.partition("/")[0]].shape))
         return (rows,)

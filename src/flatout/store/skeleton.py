@@ -52,16 +52,21 @@ def lay_out(plans: Sequence[DatasetPlan], attributes: dict[str, Any]) -> Skeleto
     with _open(memory, "w", ALIGNMENT) as file:
         file.attrs.update(attributes)
         for plan in plans:
-            if plan.compression == "none":
+            if plan.compression == "none" or _is_empty(plan):
                 offsets[plan.path] = _create_contiguous(file, plan)
-    places = {}
-    chunked = [plan for plan in plans if plan.compression != "none"]
+    places = {plan.path: np.zeros((len(plan.chunks), 2), np.int64) for plan in plans if _is_empty(plan)}
+    chunked = [plan for plan in plans if plan.compression != "none" and not _is_empty(plan)]
     if chunked:
         with _open(memory, "r+", CHUNK_ALIGNMENT) as file:
             for plan in chunked:
                 places[plan.path] = _create_chunked(file, plan)
                 offsets[plan.path] = None
     return Skeleton(memory.pieces(), offsets, places, memory.size)
+
+
+def _is_empty(plan: DatasetPlan) -> bool:
+    """Nothing to compress; HDF5 has no chunks without elements."""
+    return 0 in plan.shape
 
 
 def _open(memory: _SparseFile, mode: str, alignment: int) -> Any:
