@@ -65,3 +65,11 @@ class PrepareError(StoreError):
 
 class TooManyBadError(PrepareError):
     """More samples failed than `max_bad_fraction` allows."""
+
+
+class LoaderError(FlatoutError):
+    """Batches cannot be made or handed over."""
+
+
+class LoaderStateError(LoaderError, ValueError):
+    """A saved state does not fit this loader."""

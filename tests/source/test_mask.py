@@ -71,14 +71,18 @@ def test_no_geometry_invents_a_label(data: st.DataObject) -> None:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_mask_and_volume_stay_together(data: st.DataObject) -> None:
-    """A volume of two plateaus far apart: its mask must say where each voxel came from."""
+    """A volume of two plateaus far apart: its mask must say where each voxel came from.
+
+    Interpolated once: the nearest of the nearest may be a neighbour of the nearest.
+    """
     mask = np.zeros((9, 8, 7), np.uint8)
     mask[3:6, 2:6, 2:5] = 1
+    spacing = data.draw(st.none() | st.tuples(*[st.floats(0.5, 2)] * 3))
     owner = VolumeField(
         orientation=data.draw(st.sampled_from([None, "RAS", "LPI", "SAR"])),
-        spacing=data.draw(st.none() | st.tuples(*[st.floats(0.5, 2)] * 3)),
+        spacing=spacing,
         size=data.draw(st.none() | st.tuples(*[st.integers(4, 12)] * 3)),
-        fit=data.draw(st.sampled_from(["crop_pad", "resize"])),
+        fit="crop_pad" if spacing else data.draw(st.sampled_from(["crop_pad", "resize"])),
     )
     affine = np.array([[0, 1.5, 0, 3], [-1, 0, 0, 4], [0, 0, 2.0, 5], [0, 0, 0, 1]])
     context = Context(row=Row("key", {}))

@@ -83,7 +83,7 @@ def _bar() -> Progress:
             return Text(f"{task.speed:,.0f}/s{left}" if task.speed else "")
 
     return Progress(
-        TextColumn("  {task.description}"),
+        TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         Pace(),

@@ -59,7 +59,7 @@ def _show(summary: Summary, validated: bool) -> None:
     head.add_row("in memory", f"{bytes_text(summary.memory_bytes)} when cached")
     bad = f"[red]{summary.num_bad:,}[/red]" if summary.num_bad else "0"
     head.add_row("bad", bad + (" (every row was decoded)" if validated else ""))
-    tables = [_field_table(summary), _length_table(summary)]
+    tables = [_field_table(summary), _value_table(summary)]
     tables += [_class_table(field, list(summary.splits)) for field in summary.fields if field.classes]
     for table in (head, *tables):
         if table is not None:
@@ -71,29 +71,33 @@ def _show(summary: Summary, validated: bool) -> None:
 
 
 def _field_table(summary: Summary) -> Table:
-    table = _table("fields", "field", "kind", "dtype", "shape")
-    for name in ("lowest", "highest", "mean", "stored"):
-        table.add_column(name, justify="right")
+    table = _table("fields", "field", "kind", "dtype", "shape", "encoding")
+    table.add_column("stored", justify="right")
     for field in summary.fields:
-        values = ["" if value is None else f"{value:.3g}" for value in (field.low, field.high, field.mean)]
-        how = [part for part in (field.encoding, field.compression) if part != "none"]
-        stored = bytes_text(field.num_bytes) + (f" ({', '.join(how)})" if how else "")
+        how = ", ".join(part for part in (field.encoding, field.compression) if part != "none")
         shape = "(" + ", ".join("?" if n is None else str(n) for n in field.shape) + ")"
-        table.add_row(field.name, field.kind, field.dtype, shape, *values, stored)
+        table.add_row(field.name, field.kind, field.dtype, shape, how, bytes_text(field.num_bytes))
     return table
 
 
-def _length_table(summary: Summary) -> Table | None:
-    """Elements of a sample, for the fields whose samples differ in shape."""
-    ragged = [field for field in summary.fields if field.lengths]
-    if not ragged:
+def _value_table(summary: Summary) -> Table | None:
+    """Value ranges, and for fields whose samples differ in shape their lengths in elements."""
+    rows = [(field.name, _values_of(field)) for field in summary.fields]
+    names = list(dict.fromkeys(name for _, values in rows for name in values))
+    if not names:
         return None
-    table = _table("lengths (elements of a sample)", "field")
-    for name in ragged[0].lengths or ():
+    table = _table("values", "field")
+    for name in names:
         table.add_column(name, justify="right")
-    for field in ragged:
-        table.add_row(field.name, *(f"{count:,}" for count in (field.lengths or {}).values()))
+    for field, values in rows:
+        table.add_row(field, *(values.get(name, "") for name in names))
     return table
+
+
+def _values_of(field: FieldSummary) -> dict[str, str]:
+    numbers = {"lowest": field.low, "highest": field.high, "mean": field.mean}
+    told = {name: f"{number:.3g}" for name, number in numbers.items() if number is not None}
+    return told | {name: f"{count:,}" for name, count in (field.lengths or {}).items()}
 
 
 def _class_table(field: FieldSummary, splits: list[str]) -> Table:
@@ -106,7 +110,7 @@ def _class_table(field: FieldSummary, splits: list[str]) -> Table:
 
 
 def _table(title: str, *columns: str) -> Table:
-    """A table without lines: seven columns of a field then fit a terminal of 80."""
+    """A table without lines: six columns of a field then fit a terminal of 80."""
     table = Table(title=f"\n{title}", title_justify="left", title_style="bold", box=None, header_style="dim")
     table.padding = (0, 2, 0, 0)
     for name in columns:

@@ -36,6 +36,12 @@ for _tag, _pattern, _first in (
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes every text that the loader above would read as something else ('1e4')."""
+
+    yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
+
+
 _LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
 
 
@@ -86,10 +92,10 @@ def parse_yaml(text: str, origin: str) -> Parsed:
 
 def to_yaml(document: Any) -> str:
     """YAML text of plain values, in their order, which `parse_yaml` reads back as they are."""
-    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+    text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
     if _LINE_BREAKS.search(text):
         # PyYAML writes these unescaped and reads them as the end of a line.
-        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=False, width=100)
+        text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=False, width=100)
     return str(text)
 
 

@@ -21,9 +21,13 @@ Positions = NDArray[np.int64]
 class Order(Protocol):
     """One pass over a split, in some order."""
 
-    name: str
-    num_samples: int
-    """Samples an epoch yields."""
+    @property
+    def name(self) -> str:
+        """Name and version: two orders of one name and seed are the same."""
+
+    @property
+    def num_samples(self) -> int:
+        """Samples an epoch yields."""
 
     def stretch(self, epoch: int, start: int, stop: int) -> Positions:
         """The samples at places start..stop-1 of this epoch, as positions within the split."""
@@ -108,7 +112,9 @@ class Balanced:
             laps, at = np.divmod(turns[mine], len(members))
             for lap in np.unique(laps):
                 chosen = laps == lap
-                shuffled = permute(at[chosen], len(members), child_seed(seed, "lap", epoch=int(lap), worker=kind))
+                shuffled = permute(
+                    at[chosen], len(members), child_seed(seed, "lap", epoch=int(lap), worker=kind)
+                )
                 found[mine[chosen]] = members[shuffled]
         return found
 
@@ -127,6 +133,7 @@ def _shuffle_rounds(turns: Positions, within: Positions, size: int, seed: int) -
     # Ranks of per-(round, member) hashes: a permutation of the round for each round touched.
     first, last = int(turns[0]), int(turns[-1])
     rounds = np.arange(first, last + 1, dtype=np.uint64)
-    hashes = mix((rounds * np.uint64(size))[:, None] + np.arange(size, dtype=np.uint64) + np.uint64(seed))
+    first_hashes = (rounds * np.uint64(size))[:, np.newaxis]
+    hashes = mix(np.add(first_hashes, np.arange(size, dtype=np.uint64), dtype=np.uint64) + np.uint64(seed))
     ranks = np.argsort(hashes, axis=1, kind="stable")
     return ranks[turns - first, within].astype(np.int64)

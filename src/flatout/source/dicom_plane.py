@@ -130,8 +130,7 @@ def _unit_axes(orientation: tuple[float, ...] | None, name: str) -> tuple[float,
         return None
     along, down = orientation[:3], orientation[3:]
     products = [
-        sum(a * b for a, b in zip(*pair, strict=True))
-        for pair in ((along, along), (down, down), (along, down))
+        sum(a * b for a, b in zip(*pair, strict=True)) for pair in ((along, along), (down, down), (along, down))
     ]
     if max(abs(products[0] - 1), abs(products[1] - 1), abs(products[2])) > 1e-2:
         raise SampleError(

@@ -71,9 +71,7 @@ class _ImageSteps:
         value = finite_minimum(array) if self._field.pad_value is None else self._field.pad_value
         limits = range_of(array.dtype)
         if limits and not (limits[0] <= value <= limits[1] and float(value).is_integer()):
-            raise SampleError(
-                "transform", f"pad_value {value:g} does not fit {array.dtype} pixels; set dtype"
-            )
+            raise SampleError("transform", f"pad_value {value:g} does not fit {array.dtype} pixels; set dtype")
         return pad(array, None, size, value)[0]
 
 
@@ -91,9 +89,7 @@ def channels_first(array: Array) -> Array:
         return np.moveaxis(array[:, :, :3], 2, 0)
     if array.ndim == 3 and array.size and array.shape[0] in (1, 3):
         return array
-    raise SampleError(
-        "transform", f"shape {array.shape} is no picture; wanted (H, W), (H, W, 3) or (3, H, W)"
-    )
+    raise SampleError("transform", f"shape {array.shape} is no picture; wanted (H, W), (H, W, 3) or (3, H, W)")
 
 
 def convert_mode(array: Array, mode: str) -> Array:

@@ -82,11 +82,11 @@ class Inflater:
 
     def _next_member(self) -> bool:
         """Start the member that follows, if any; zeros between members or after them are padding."""
-        if self._data[self._position : self._position + 1] == b"\0":
+        if bytes(self._data[self._position : self._position + 1]) == b"\0":
             self._position = len(self._data) - len(bytes(self._data[self._position :]).lstrip(b"\0"))
         if self._is_at_end:
             return False
-        if self._data[self._position : self._position + len(MAGIC)] != MAGIC:
+        if bytes(self._data[self._position : self._position + len(MAGIC)]) != MAGIC:
             extra = len(self._data) - self._position
             raise SampleError("decode", f"{extra:,} bytes of garbage follow the gzip stream")
         self._stream = isal_zlib.decompressobj(_GZIP_WRAPPER)

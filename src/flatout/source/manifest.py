@@ -151,8 +151,10 @@ def _read(path: Path, split: str | None, source: SourceSettings, fields: Mapping
     text |= {f.column or name for name, f in fields.items() if f.kind == "text"} or set(TEXT_NAMES)
     part = read_part(path, base, {name.lower() for name in text if name}, source.allow_outside_base)
     if fields:
-        named = [c for c in dict.fromkeys(_path_columns(fields)) if c in part.table.column_names]
-        part = replace(part, path_columns=tuple(named))
+        named = [c for c in _path_columns(fields) if c in part.table.column_names]
+        # A transform or a kind of another package may read any path: the columns found stay.
+        found = part.path_columns if any(f.kind in ("transform", "custom") for f in fields.values()) else ()
+        part = replace(part, path_columns=tuple(dict.fromkeys([*named, *found])))
     return part.with_split(split, source.splits.column or "split") if split else part
 
 

@@ -57,9 +57,7 @@ def _owner(field: MaskField, fields: Mapping[str, AnyField]) -> tuple[str, Volum
     name = field.of or next(iter(found), None)
     if name is None or name not in found:
         wanted = f"of: '{field.of}' names none of them" if field.of else "there is none"
-        raise ConfigError(
-            f"a mask needs an image or volume field; {wanted} (found: {', '.join(found) or '-'})"
-        )
+        raise ConfigError(f"a mask needs an image or volume field; {wanted} (found: {', '.join(found) or '-'})")
     return name, found[name]
 
 
@@ -68,9 +66,7 @@ class _MaskSteps:
         self._name, self._of, self._field, self._owner = name, of, field, owner
         self._dtype = plan_dtype(name, field.dtype) or np.dtype(np.uint8)
         if self._dtype.kind not in "iu":
-            raise ConfigError(
-                f"field '{name}': labels are whole numbers, dtype {self._dtype} is none for them"
-            )
+            raise ConfigError(f"field '{name}': labels are whole numbers, dtype {self._dtype} is none for them")
         self._values = _checked_values(name, field.values, self._dtype)
         self._place = _plan_place(owner)
 
@@ -78,9 +74,7 @@ class _MaskSteps:
         labels = self._labels(decoded)
         affine = self._matched(labels, decoded.affine, context)
         labels = (
-            map_labels(labels, self._values, self._dtype)
-            if self._values
-            else cast_labels(labels, self._dtype)
+            map_labels(labels, self._values, self._dtype) if self._values else cast_labels(labels, self._dtype)
         )
         placed, affine = self._place(labels, affine)
         mask = in_c_order(placed, self._dtype)
@@ -156,9 +150,7 @@ def _checked_values(
         raise ConfigError(f"field '{name}': values is empty, so that every label would be refused")
     beyond = sorted(value for value in values.values() if not bounds.min <= value <= bounds.max)
     if beyond:
-        raise ConfigError(
-            f"field '{name}': values maps to {beyond[0]}, which {dtype} does not hold; set dtype"
-        )
+        raise ConfigError(f"field '{name}': values maps to {beyond[0]}, which {dtype} does not hold; set dtype")
     return values
 
 

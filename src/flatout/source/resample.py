@@ -2,8 +2,8 @@
 
 A sparse product with two weights a row beats the alternatives on one core (ms, 35 x 50 x 35 to 44 x 62 x 44
 and 256 x 256 x 100 to 366 x 366 x 143): sparse 0.16 and 74, gather and lerp 0.27 and 96, dense BLAS 0.32 and
-193 (with two threads 14 and 880), `scipy.ndimage.map_coordinates` 5.1 and minutes. It starts no threads, and
-its result does not depend on their number.
+193 (left to its two threads 14 and 880), `scipy.ndimage.map_coordinates` 5.1 for the small one. It starts no
+threads, and its result does not depend on their number.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from flatout.types import Array
 
 _NUM_BLOCK_VALUES = 1 << 15
 _NUM_LARGE_VALUES = 1 << 18
+_NUM_KEPT_ROWS = 1 << 13
 
 
 class Positions:
@@ -106,20 +107,17 @@ def _sample_axis(stored: Array, axis: int, positions: Positions) -> Array:
     if positions.is_identity:
         return stored
     num_outer, num_inner = (1, stored[0].size) if axis == 0 else (stored.shape[0], stored.shape[2])
+    make = _kept_weights if num_outer * positions.num_new <= _NUM_KEPT_ROWS else _weights
     key = (positions.num_old, positions.num_new, positions.step, positions.offset)
-    weights = _weights(*key, num_outer, stored.dtype.str)
+    weights = make(*key, num_outer, stored.dtype.str)
     found: Array = weights @ stored.reshape(num_outer * positions.num_old, num_inner)
     shape = list(stored.shape)
     shape[axis] = positions.num_new
     return found.reshape(shape)
 
 
-@lru_cache(maxsize=64)
 def _weights(num_old: int, num_new: int, step: float, offset: float, num_outer: int, dtype: str) -> Any:
-    """Sparse (outer x new, outer x old): two weights in each row, the same block for each outer index.
-
-    Kept, because building one costs as much (0.03 ms) as multiplying a small volume with it.
-    """
+    """Sparse (outer x new, outer x old): two weights in each row, the same block for each outer index."""
     from scipy.sparse import csr_array
 
     before, after, weight = Positions(num_old, num_new, step, offset).neighbours()
@@ -129,6 +127,10 @@ def _weights(num_old: int, num_new: int, step: float, offset: float, num_outer: 
     data = np.tile(np.stack([1.0 - weight, weight], axis=1).ravel().astype(dtype), num_outer)
     starts = np.arange(0, len(data) + 1, 2, dtype=index_type)
     return csr_array((data, indices, starts), shape=(num_outer * num_new, num_outer * num_old))
+
+
+# Building small ones takes as long (0.03 ms) as multiplying with them. Larger ones are not worth their memory.
+_kept_weights = lru_cache(maxsize=64)(_weights)
 
 
 def _gather_inner(stored: Array, positions: Positions) -> Array:

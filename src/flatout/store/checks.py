@@ -25,10 +25,20 @@ def uses_blocks(num_rows: int, num_bytes: int) -> bool:
     return num_bytes < SMALL_SAMPLE_BYTES * num_rows
 
 
-def block_crcs(flat: Array) -> Array:
-    """One crc for each 64 KiB of a flat byte array."""
-    starts = range(0, flat.size, BLOCK_BYTES)
-    return np.array([crc32c(flat[at : at + BLOCK_BYTES]) for at in starts], dtype=np.uint32)
+def block_crcs(parts: Iterable[Array]) -> Array:
+    """One crc for each 64 KiB of the parts' bytes on end; no copy of the whole is made."""
+    crcs: list[int] = []
+    rest = np.empty(0, np.uint8)
+    for part in parts:
+        flat = np.concatenate([rest, _bytes_of(part)]) if rest.size else _bytes_of(part)
+        whole = flat.size - flat.size % BLOCK_BYTES
+        crcs += [crc32c(flat[at : at + BLOCK_BYTES]) for at in range(0, whole, BLOCK_BYTES)]
+        rest = flat[whole:]
+    return np.array([*crcs, *([crc32c(rest)] if rest.size else [])], dtype=np.uint32)
+
+
+def _bytes_of(array: Array) -> Array:
+    return array.reshape(-1).view(np.uint8)
 
 
 def tables_crc(tables: Iterable[Array]) -> int:

@@ -24,7 +24,7 @@ def encode(spec: FieldSpec, array: Array) -> tuple[Array, tuple[float, float] | 
     if spec.encoding == "float16":
         return _to_float16(spec, array), None
     if spec.encoding == "bfloat16":
-        return to_bfloat16_bits(array), None
+        return _to_bfloat16(spec, array), None
     return _quantise(spec, array)
 
 
@@ -54,7 +54,8 @@ def largest_error(spec: FieldSpec, array: Array, stored: Array, scale: tuple[flo
 
 def to_bfloat16_bits(array: Array) -> Array:
     """float32 -> the upper 16 bits as uint16, rounded to nearest even; NaN stays NaN."""
-    bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
+    with np.errstate(over="ignore"):
+        bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
     return np.where(np.isnan(array), 0x7FC0, rounded).astype(np.uint16).reshape(np.shape(array))
 
@@ -65,14 +66,26 @@ def from_bfloat16_bits(bits: Array) -> Array:
 
 
 def _to_float16(spec: FieldSpec, array: Array) -> Array:
-    peak = float(np.abs(array).max(initial=0.0))
-    if np.isfinite(peak) and peak > 65504:
+    with np.errstate(over="ignore"):
+        stored = array.astype(np.float16)
+    _check_fits(spec, array, np.isinf(stored), "float16 (largest 65504); use encoding bfloat16 or int16")
+    return stored
+
+
+def _to_bfloat16(spec: FieldSpec, array: Array) -> Array:
+    bits = to_bfloat16_bits(array)
+    _check_fits(spec, array, (bits & 0x7FFF) == 0x7F80, "bfloat16 (largest 3.39e38); leave the encoding out")
+    return bits
+
+
+def _check_fits(spec: FieldSpec, array: Array, became_infinite: Array, what: str) -> None:
+    """An infinity may stay one; a number may not become one."""
+    lost = became_infinite & np.isfinite(array)
+    if lost.any():
+        peak = np.abs(array[lost]).max()
         raise SampleError(
-            "encode",
-            f"field '{spec.name}': value {peak:g} does not fit float16 (largest 65504); "
-            "normalise the field, or use encoding bfloat16 or int16",
+            "encode", f"field '{spec.name}': value {peak:g} does not fit {what}, or normalise the field"
         )
-    return array.astype(np.float16)
 
 
 def _quantise(spec: FieldSpec, array: Array) -> tuple[Array, tuple[float, float]]:
@@ -85,6 +98,8 @@ def _quantise(spec: FieldSpec, array: Array) -> tuple[Array, tuple[float, float]
             "encode",
             f"field '{spec.name}': values {array.min():g}..{array.max():g} leave its range {low:g}..{high:g}",
         )
+    if max(abs(low), abs(high)) > np.finfo(np.float32).max:
+        raise SampleError("encode", f"field '{spec.name}': {low:g}..{high:g} leaves the range of float32")
     scale = float(np.float32((high - low) / (high_code - low_code))) or 1.0
     offset = float(np.float32(low - low_code * scale))
     codes = np.rint((array.astype(np.float64) - offset) / scale)

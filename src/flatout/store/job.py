@@ -209,8 +209,9 @@ def _parameters(section: AnyField) -> dict[str, Any]:
 
 def _kept_settings(config: Config) -> dict[str, Any]:
     """The part of the config that finds and makes the samples, with paths that hold from anywhere."""
-    kept = {*SourceSettings.model_fields, *PrepareSettings.model_fields} - {"preprocessed_data_dir", "limit"}
+    kept = {*SourceSettings.model_fields, *PrepareSettings.model_fields} - {"preprocessed_data_dir"}
     settings = config.model_dump(mode="json", include=kept)
+    settings["config_dir"] = str((config.config_dir or Path.cwd()).resolve())  # where a transform's module is
     for name in ("manifest", "base_path"):
         if isinstance(settings[name], str):
             settings[name] = str(Path(settings[name]).resolve())

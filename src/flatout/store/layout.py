@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from flatout.errors import ConfigError
 from flatout.store.encode import QUANTISED
 from flatout.types import FieldSpec
@@ -21,6 +23,11 @@ KEY_OFFSETS = "flatout/key_offsets"
 FIXED_TABLES = {KEY_HASH: "<u8", DIGEST: "<u8", PART: "<i4", KEY_BYTES: "|u1", KEY_OFFSETS: "<i8"}
 """Tables of every shard and their dtypes."""
 
+STORABLE = "biufc"
+"""Kinds of dtypes that a store holds: booleans and numbers."""
+ENCODINGS = ("none", "float16", "bfloat16", *QUANTISED)
+COMPRESSIONS = ("none", "zstd", "gzip")
+
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
@@ -31,6 +38,20 @@ def check_field_name(name: str) -> None:
             f"field name '{name}' cannot be used: a letter, then up to 63 letters, digits, '_' or '-'; "
             "'flatout' is taken"
         )
+
+
+def check_spec(spec: FieldSpec) -> None:
+    """What a root says of a field is something that a shard can hold.
+
+    Raises:
+        ValueError, TypeError: it is not.
+    """
+    check_field_name(spec.name)
+    sizes = [n for n in spec.shape if n is not None]
+    if not all(type(n) is int and n >= 0 for n in sizes) or np.dtype(spec.dtype).kind not in STORABLE:
+        raise ValueError(f"field '{spec.name}' cannot be {spec.dtype} of shape {spec.shape}")
+    if spec.encoding not in ENCODINGS or spec.compression not in COMPRESSIONS:
+        raise ValueError(f"field '{spec.name}': unknown encoding or compression")
 
 
 def crc_path(name: str) -> str:

@@ -26,7 +26,10 @@ def config_of_store(folder: Path) -> Config:
             f"{folder} was made from a dataset object: its sources are not known here. Run "
             "DataPreprocessor.from_dataset(dataset, output_dir).run(force=True) in the program that has it"
         )
-    return load_config({**settings, "preprocessed_data_dir": str(folder)}, environ={})
+    config_dir = settings.pop("config_dir", None)
+    config = load_config({**settings, "preprocessed_data_dir": str(folder)}, environ={})
+    config._config_dir = None if config_dir is None else Path(config_dir)
+    return config
 
 
 def repair(folder: Path, report: VerifyReport, progress: Progress = Silent()) -> RunStats:  # noqa: B008  stateless

@@ -12,6 +12,7 @@ from typing import Any
 from blake3 import blake3
 
 from flatout.errors import StoreCorruptError, StoreMissingError, StoreVersionError
+from flatout.store import layout
 from flatout.store.files import write_durable_text
 from flatout.types import FieldSpec
 
@@ -98,7 +99,7 @@ def load_metadata(folder: Path) -> StoreMeta:
             f"{folder} has no {ROOT}: it is not a store, or its first prepare did not finish "
             "(run the same 'flatout prepare' again to continue it)"
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, f"not valid JSON ({error})") from error
     if not isinstance(document, dict) or document.get("format") != "flatout-store":
         raise _damaged(path, "not a flatout store's root")
@@ -122,15 +123,19 @@ def _from_document(path: Path, document: dict[str, Any]) -> StoreMeta:
         parts["splits"] = tuple(parts["splits"])
         parts["shards"] = tuple(shard_meta(shard) for shard in shards)
         meta = StoreMeta(**parts)
-    except (KeyError, TypeError, AttributeError) as error:
+        _check_sense(meta)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise _damaged(path, f"{type(error).__name__}: {error}") from error
-    _check_names(path, meta)
     return meta
 
 
 def shard_meta(document: Mapping[str, Any]) -> ShardMeta:
     """A ShardMeta from its JSON form."""
-    return ShardMeta(**{**document, "at": tuple(document["at"])})
+    shard = ShardMeta(**{**document, "at": tuple(document["at"])})
+    numbers = (shard.size, shard.rows, shard.crc, *(at for at in shard.at if at is not None))
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        raise ValueError(f"shard {shard.file}: sizes and places are whole numbers")
+    return shard
 
 
 def field_spec(document: dict[str, Any]) -> FieldSpec:
@@ -139,12 +144,19 @@ def field_spec(document: dict[str, Any]) -> FieldSpec:
     return FieldSpec(**parts)
 
 
-def _check_names(path: Path, meta: StoreMeta) -> None:
-    """A root may only name files inside its own store."""
+def _check_sense(meta: StoreMeta) -> None:
+    """A root may only name files inside its own store, and fields that can be."""
     bad = [s.file for s in meta.shards if not _SHARD_NAME.fullmatch(s.file)]
     bad += [meta.index] * (not _INDEX_NAME.fullmatch(meta.index))
     if bad:
-        raise _damaged(path, f"it names {bad[0]!r}, which is no file of a store")
+        raise ValueError(f"it names {bad[0]!r}, which is no file of a store")
+    for spec in meta.fields:
+        layout.check_spec(spec)
+    num_datasets = len(layout.dataset_paths(meta.fields))
+    if any(len(shard.at) != num_datasets for shard in meta.shards):
+        raise ValueError(f"a shard does not have the {num_datasets} datasets of its fields")
+    if type(meta.num_samples) is not int or not 0 <= meta.num_samples <= sum(s.rows for s in meta.shards):
+        raise ValueError(f"{meta.num_samples} samples in shards that do not hold them")
 
 
 def _checksum(document: Mapping[str, Any], shards: Any) -> str:

@@ -52,7 +52,12 @@ def stored_bytes_per_row(fields: Sequence[FieldSpec], probed: Sequence[Forms]) -
     """Mean bytes that one row takes in the store before compression, by the first rows."""
     dtypes = {spec.name: spec.stored_dtype for spec in fields}
     totals = [
-        sum(math.prod(form.shape) * dtypes[name].itemsize for sample in row for name, form in sample.items())
+        sum(
+            math.prod(form.shape) * dtypes[name].itemsize
+            for sample in row
+            for name, form in sample.items()
+            if name in dtypes  # a field that the first sample does not have is not stored
+        )
         for row in probed
     ]
     return float(np.mean(totals)) if totals else 0.0

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
+import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,15 +14,21 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
 from flatout.errors import FlatoutError, PrepareError
-from flatout.store.worker import IDLE, PROGRESS, Progress, receive, send
+from flatout.store.worker import IDLE, PROGRESS, Progress, receive_body, send
 
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 """Workers are the parallelism; thread teams inside each would fight over the same cores."""
+_LOOK_MS = 200
+"""How often a wait for an answer looks whether the process lives."""
+_MAX_TICK_NS = 1_000_000_000
+"""Most that one look adds to a row's time: a row is not late because the whole job was suspended."""
+_ADVICE = "lower num_workers or preprocess_batch_size"
+_IS_WINDOWS = os.name == "nt"
 
 
 class WorkerDiedError(FlatoutError):
@@ -36,22 +45,20 @@ class WorkerProcess:
     """One worker. All calls come from one thread, `watch` and `kill` from any."""
 
     def __init__(self, sys_path: Sequence[str], timeout_s: float, max_bytes: int) -> None:
+        self.setup: Any = None
+        """What it was set up with, for whoever sends it tasks."""
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
         self._killed_for: str | None = None
         self._timed_out = False
         self._lock = threading.Lock()
-        descriptor, name = tempfile.mkstemp(prefix="flatout-progress-")
-        with os.fdopen(descriptor, "wb") as file:
+        self._row, self._row_ns, self._looked_ns = IDLE, 0, time.monotonic_ns()
+        with _shared_file() as file:
             file.write(PROGRESS.pack(*IDLE))
-        self._progress_path = Path(name)
-        self._progress = Progress(self._progress_path)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "flatout.store.worker", name, *sys_path],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **dict.fromkeys(_ONE_THREAD, "1")},
-        )
+            file.flush()
+            self._shared_path = Path(file.name) if _IS_WINDOWS else None
+            self._progress = Progress(file.fileno())
+            self._process = _start(file, sys_path)
         self._info = psutil.Process(self._process.pid)
 
     def post(self, *request: Any) -> None:
@@ -62,7 +69,7 @@ class WorkerProcess:
         """
         try:
             send(self._process.stdin, request)  # type: ignore[arg-type]
-        except (BrokenPipeError, OSError) as error:
+        except OSError as error:
             raise self._death() from error
 
     def wait(self) -> Any:
@@ -72,39 +79,45 @@ class WorkerProcess:
             WorkerDiedError: the process died first. Any error that the request itself raised.
         """
         try:
-            state, answer = receive(self._process.stdout)  # type: ignore[arg-type]
+            body = receive_body(self._read)
         except (EOFError, OSError) as error:
             raise self._death() from error
+        state, answer = pickle.loads(body)
         if state == "done":
             return answer
         failure, text = answer
         if isinstance(failure, FlatoutError | OSError):
             raise failure
-        raise PrepareError(f"a worker failed: {failure}\n{text}") from failure
+        advice = f"; {_ADVICE}" if isinstance(failure, MemoryError) else ""
+        raise PrepareError(f"a worker failed: {type(failure).__name__}: {failure}{advice}\n{text}") from failure
 
     def ask(self, *request: Any) -> Any:
         """Send a request and wait for its answer."""
         self.post(*request)
         return self.wait()
 
-    def watch(self) -> None:
-        """Kill the process if it is too long at one row, or takes too much memory."""
-        position, since_ns = self._progress.read()
-        seconds = (time.monotonic_ns() - since_ns) / 1e9
-        if position >= 0 and seconds > self._timeout_s:
+    def watch(self, memory_is_short: bool = True) -> None:
+        """Kill the process if it is too long at one row, or takes more than its share of short memory."""
+        row, now_ns = self._progress.read(), time.monotonic_ns()
+        is_same = row == self._row and row[0] >= 0
+        self._row_ns = self._row_ns + min(now_ns - self._looked_ns, _MAX_TICK_NS) if is_same else 0
+        self._row, self._looked_ns = row, now_ns
+        if self._row_ns > self._timeout_s * 1e9:
             self._timed_out = True
             self.kill(f"no result after {self._timeout_s:g} s (decode_timeout_s)")
+        if not memory_is_short:
+            return
         with suppress(psutil.Error):
             resident = self._info.memory_info().rss
             if resident > self._max_bytes:
-                self.kill(f"it took {resident:,} bytes of memory, more than its share of {self._max_bytes:,}")
+                self.kill(f"it took {resident:,} bytes of memory, its share is {self._max_bytes:,}: {_ADVICE}")
 
     def kill(self, reason: str) -> None:
-        """End the process now."""
+        """End the process now, with all that it started."""
         with self._lock:
             if self._process.poll() is None:
                 self._killed_for = self._killed_for or reason
-                self._process.kill()
+                self._kill_all()
 
     def close(self) -> None:
         """Let the process end; kill it if it does not."""
@@ -116,17 +129,72 @@ class WorkerProcess:
             self.kill("prepare is over")
             self._process.wait()
         self._process.stdout.close()  # type: ignore[union-attr]
-        self._progress_path.unlink(missing_ok=True)
+        if self._shared_path is not None:
+            self._shared_path.unlink(missing_ok=True)
+
+    def _read(self, size: int) -> bytes:
+        """Bytes of an answer. A process that the worker forked may keep the pipe open after its death."""
+        pipe = self._process.stdout.fileno()  # type: ignore[union-attr]
+        found = bytearray()
+        while len(found) < size:
+            if not _is_readable(pipe) and self._process.poll() is not None and not _is_readable(pipe):
+                break
+            if not (piece := os.read(pipe, min(size - len(found), 1 << 20))):
+                break
+            found += piece
+        return bytes(found)
 
     def _death(self) -> WorkerDiedError:
+        with self._lock:
+            self._kill_all()
         self._process.wait()
         position, _ = self._progress.read()
         error = WorkerDiedError(position, self._killed_for or _cause(self._process.returncode))
         error.is_timeout = self._timed_out
         return error
 
+    def _kill_all(self) -> None:
+        """The worker and its whole process group: a decoder may have started programs of its own."""
+        if self._process.returncode is not None:
+            return  # waited for: the number may belong to somebody else by now
+        if _IS_WINDOWS:
+            self._process.kill()
+            return
+        with suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _shared_file() -> IO[bytes]:
+    """A file for a few bytes that both processes map. Without a name where possible: nothing is left behind."""
+    if _IS_WINDOWS:
+        return tempfile.NamedTemporaryFile(prefix="flatout-progress-", delete=False)  # type: ignore[return-value]  # noqa: SIM115
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("flatout-progress"), "w+b")
+    return tempfile.TemporaryFile()  # type: ignore[return-value]  # noqa: SIM115
+
+
+def _start(shared: IO[bytes], sys_path: Sequence[str]) -> subprocess.Popen[bytes]:
+    name = shared.name if _IS_WINDOWS else str(shared.fileno())
+    own_group: dict[str, Any] = {} if _IS_WINDOWS else {"process_group": 0, "pass_fds": [shared.fileno()]}
+    return subprocess.Popen(
+        [sys.executable, "-m", "flatout.store.worker", name, *sys_path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **dict.fromkeys(_ONE_THREAD, "1")},
+        **own_group,
+    )
+
+
+def _is_readable(pipe: int) -> bool:
+    """Whether a read would not wait, after a short wait; Windows cannot tell, its reads simply wait."""
+    if _IS_WINDOWS:
+        return True
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    return bool(poll.poll(_LOOK_MS))
+
 
 def _cause(code: int) -> str:
     if code == -9:
-        return "killed by signal 9, most likely out of memory: lower num_workers or preprocess_batch_size"
+        return f"killed by signal 9, most likely out of memory: {_ADVICE}"
     return f"the decoder crashed (signal {-code})" if code < 0 else f"the process ended with code {code}"

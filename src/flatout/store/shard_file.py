@@ -18,6 +18,9 @@ from flatout.store.metadata import ShardMeta
 from flatout.store.skeleton import DEFLATE_FILTER, ZSTD_FILTER, Skeleton
 from flatout.types import FieldSpec
 
+MAX_DEPTH = 2
+"""Groups within groups in a shard: flatout/crc/FIELD."""
+
 
 def in_file_order(skeleton: Skeleton, data: Mapping[int, Iterable[Buffer]]) -> Iterator[memoryview]:
     """Every byte of the file from first to last; holes are zeros."""
@@ -58,31 +61,44 @@ def check_through_libhdf5(path: Path, fields: Sequence[FieldSpec], meta: ShardMe
     Raises:
         StoreCorruptError: a dataset is missing, elsewhere, of another form, or not plain.
     """
-    wanted = dict(zip(layout.dataset_paths(fields), meta.at, strict=True))
     try:
         with h5py.File(path, "r") as file:
             found = _plain_datasets(file, "")
-            _compare(wanted, found)
-            rows = {spec.name: found[layout.data_path(spec)].shape[0] for spec in fields if not spec.is_ragged}
-            rows["flatout"] = found[layout.KEY_HASH].shape[0]
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
+            _compare_places(dict(zip(layout.dataset_paths(fields), meta.at, strict=True)), found, meta.size)
+            _compare_forms(fields, meta.rows, found)
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
         raise StoreCorruptError(f"{path}: {error}") from error
-    off = {name: count for name, count in rows.items() if count != meta.rows}
-    if off:
-        raise StoreCorruptError(f"{path}: {off} rows instead of {meta.rows}")
 
 
-def _compare(wanted: Mapping[str, int | None], found: Mapping[str, Any]) -> None:
+def _compare_places(wanted: Mapping[str, int | None], found: Mapping[str, Any], size: int) -> None:
     if missing := set(wanted) ^ set(found):
         raise ValueError(f"datasets differ from the layout: {sorted(missing)}")
     for name, offset in wanted.items():
-        actual = found[name].id.get_offset() if found[name].chunks is None else None
+        dataset = found[name]
+        actual = dataset.id.get_offset() if dataset.chunks is None else None
         if actual != offset:
             raise ValueError(f"dataset {name} stands at {actual}, not at {offset}")
+        if actual is not None and actual + dataset.nbytes > size:
+            raise ValueError(f"dataset {name} has {dataset.nbytes:,} bytes and leaves the file")
+
+
+def _compare_forms(fields: Sequence[FieldSpec], rows: int, found: Mapping[str, Any]) -> None:
+    """Dtypes, and the shapes that the number of rows gives."""
+    dtypes = {**layout.table_dtypes(fields), **{layout.data_path(spec): spec.stored_dtype for spec in fields}}
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys((layout.KEY_HASH, layout.DIGEST, layout.PART), (rows,))
+    shapes |= {spec.name: (rows, *(n or 0 for n in spec.shape)) for spec in fields if not spec.is_ragged}
+    for path, dtype in dtypes.items():
+        dataset = found[path]
+        if dataset.dtype != dtype or dataset.shape != shapes.get(path, dataset.shape):
+            raise ValueError(
+                f"dataset {path} is {dataset.dtype} {dataset.shape}; wanted {dtype} {shapes.get(path, '')}"
+            )
 
 
 def _plain_datasets(group: Any, prefix: str) -> dict[str, Any]:
     """Path -> dataset of a file that has nothing but plain groups and datasets."""
+    if prefix.count("/") > MAX_DEPTH:
+        raise ValueError(f"{prefix} is nested deeper than any layout: refused")  # a group may hold itself
     found = {}
     for name in group:
         path, link = f"{prefix}{name}", group.get(name, getlink=True)

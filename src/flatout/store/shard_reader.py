@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -36,22 +37,27 @@ class ShardReader:
 
     @cached_property
     def tables(self) -> dict[str, Array]:
-        """Every small table, checked against the crc that the root records.
+        """Every small table, checked against the crc that the root records, and for sense.
 
         Raises:
-            StoreCorruptError: a table is damaged.
+            StoreCorruptError: a table is damaged, or names bytes that are not this shard's.
         """
         tables: dict[str, Array] = {}
         for path, dtype in self._table_dtypes.items():
             tables[path] = self._contiguous(path, np.dtype(dtype), self._table_shape(path, tables))
         if checks.tables_crc(tables.values()) != self.meta.crc:
             raise self.damaged("its tables do not match their checksum")
+        self._check_sense(tables)
+        self._check_places(tables)
         return tables
 
     def keys(self) -> list[str]:
         """The samples' keys in row order."""
         raw, offsets = self.tables[layout.KEY_BYTES].tobytes(), self.tables[layout.KEY_OFFSETS].tolist()
-        return [raw[a:b].decode() for a, b in pairwise(offsets)]
+        try:
+            return [raw[a:b].decode() for a, b in pairwise(offsets)]
+        except UnicodeDecodeError as error:
+            raise self.damaged(f"a key is not UTF-8: {error}") from error
 
     def lengths(self, name: str) -> Array:
         """Elements of each sample of a ragged field."""
@@ -60,11 +66,12 @@ class ShardReader:
     def data(self, name: str) -> Array:
         """A field's whole data as stored: (rows, ...) or the flat values of a ragged one. Not compressed."""
         spec = self.fields[name]
-        if spec.is_ragged:
-            shape: tuple[int, ...] = (int(self.tables[layout.offsets_path(name)][-1]),)
-        else:
-            shape = (len(self), *(n or 0 for n in spec.shape))
+        shape = self._data_shape(spec, self.tables if spec.is_ragged else {})
         return self._contiguous(layout.data_path(spec), spec.stored_dtype, shape)
+
+    def offset_of(self, name: str) -> int | None:
+        """File offset of a field's data; None if it is empty or compressed."""
+        return self._at[layout.data_path(self.fields[name])]
 
     def stored(self, name: str, row: int) -> Array:
         """One sample of one field as stored (encoded, decompressed)."""
@@ -74,7 +81,7 @@ class ShardReader:
         if not spec.is_ragged:
             return np.asarray(self.data(name)[row])
         start, stop = self.tables[layout.offsets_path(name)][row : row + 2]
-        return self.data(name)[start:stop].reshape(self.shape(name, row))
+        return self._shaped(self.data(name)[start:stop], name, row)
 
     def read(self, name: str, row: int) -> Array:
         """One sample of one field, restored; a copy that outlives the map."""
@@ -92,9 +99,9 @@ class ShardReader:
             return tuple(n or 0 for n in spec.shape)
         if layout.has_shapes(spec):
             return tuple(self.tables[layout.shapes_path(name)][row].tolist())
-        length = int(self.lengths(name)[row])
+        start, stop = self.tables[layout.offsets_path(name)][row : row + 2].tolist()
         others = math.prod(n for n in spec.shape if n is not None)
-        return tuple(length // max(others, 1) if n is None else n for n in spec.shape)
+        return tuple((stop - start) // others if n is None else n for n in spec.shape)
 
     def bad_rows(self, name: str) -> list[int]:
         """Rows of a field whose bytes do not match their crc."""
@@ -102,7 +109,7 @@ class ShardReader:
         if spec.compression == "none":
             flat = self.data(name).reshape(-1).view(np.uint8)
             if checks.uses_blocks(len(self), flat.size):
-                return self._rows_of_blocks(spec, np.flatnonzero(checks.block_crcs(flat) != crcs))
+                return self._rows_of_blocks(spec, np.flatnonzero(checks.block_crcs([flat]) != crcs))
         return [row for row in range(len(self)) if not self._row_is_good(name, row, int(crcs[row]))]
 
     def _row_is_good(self, name: str, row: int, crc: int) -> bool:
@@ -117,20 +124,62 @@ class ShardReader:
             edges = self.tables[layout.offsets_path(spec.name)] * item
         else:
             edges = np.arange(len(self) + 1) * (item * math.prod(n or 0 for n in spec.shape))
-        starts, stops = blocks * checks.BLOCK_BYTES, (blocks + 1) * checks.BLOCK_BYTES
-        touched = (edges[:-1, None] < stops) & (edges[1:, None] > starts)
-        return [int(row) for row in np.flatnonzero(touched.any(axis=1))]
+        firsts = np.searchsorted(edges[1:], blocks * checks.BLOCK_BYTES, "right")
+        lasts = np.searchsorted(edges[:-1], (blocks + 1) * checks.BLOCK_BYTES, "left")
+        touched = {row for span in zip(firsts.tolist(), lasts.tolist(), strict=True) for row in range(*span)}
+        return sorted(row for row in touched if edges[row] < edges[row + 1])
 
     def _decompressed(self, spec: FieldSpec, row: int) -> Array:
         offset, size = self.tables[layout.chunks_path(spec.name)][row].tolist()
         chunk = self._bytes[offset : offset + size].tobytes()
-        shape = self.shape(spec.name, row)
-        num_items = math.prod(shape)
-        padded = int(self.lengths(spec.name).max()) if spec.is_ragged else num_items
-        if not padded:
-            return np.empty(shape, spec.stored_dtype)
-        raw = decompress(spec.compression, chunk, padded * spec.stored_dtype.itemsize)
-        return np.frombuffer(raw, spec.stored_dtype, count=num_items).reshape(shape)
+        num_items = math.prod(self.shape(spec.name, row))
+        padded = self._longest[spec.name] if spec.is_ragged else num_items
+        raw = decompress(spec.compression, chunk, padded * spec.stored_dtype.itemsize) if padded else b""
+        return self._shaped(np.frombuffer(raw, spec.stored_dtype, count=num_items), spec.name, row)
+
+    @cached_property
+    def _longest(self) -> dict[str, int]:
+        """Elements of each ragged field's longest sample, which its compressed chunks are padded to."""
+        ragged = [name for name, spec in self.fields.items() if spec.is_ragged]
+        return {name: int(self.lengths(name).max(initial=0)) for name in ragged}
+
+    def _shaped(self, flat: Array, name: str, row: int) -> Array:
+        try:
+            return flat.reshape(self.shape(name, row))
+        except ValueError as error:
+            raise self.damaged(f"row {row} of field '{name}': {error}") from error
+
+    def _check_sense(self, tables: dict[str, Array]) -> None:
+        """A crc that matches is no promise: a hostile shard has those, too."""
+        for path, table in tables.items():
+            if table.dtype == np.dtype("<i8") and table.ndim == 1:
+                if table[0] != 0 or (table[1:] < table[:-1]).any():
+                    raise self.damaged(f"the offsets {path} do not rise from 0")
+            elif path.endswith("/shapes") and table.ndim == 2:
+                offsets = tables[layout.offsets_path(path.partition("/")[0])]
+                if (table < 0).any() or (table.prod(axis=1, dtype=float) != np.diff(offsets)).any():
+                    raise self.damaged(f"{path} and the offsets beside it contradict each other")
+
+    def _check_places(self, tables: dict[str, Array]) -> None:
+        """No byte belongs to two datasets or chunks, and none stands outside the file."""
+        sizes = {path: table.nbytes for path, table in tables.items()}
+        for spec in self.fields.values():
+            num_items = math.prod(self._data_shape(spec, tables))
+            sizes[layout.data_path(spec)] = num_items * spec.stored_dtype.itemsize
+        top = self.meta.size + 1  # what is larger may not fit 64 bits
+        whole = [(min(at, top), min(sizes[path], top)) for path, at in self._at.items() if at is not None]
+        chunks = [tables[layout.chunks_path(n)] for n, s in self.fields.items() if s.compression != "none"]
+        places = np.concatenate([np.array(whole, np.int64).reshape(-1, 2), *chunks])
+        places = places[np.lexsort(places.T[::-1])]
+        ends = places.sum(axis=1)
+        is_inside = ((places >= 0) & (places <= self.meta.size)).all() and (ends <= self.meta.size).all()
+        if not is_inside or (ends[:-1] > places[1:, 0]).any():
+            raise self.damaged("its datasets overlap or leave the file")
+
+    def _data_shape(self, spec: FieldSpec, tables: dict[str, Array]) -> tuple[int, ...]:
+        if spec.is_ragged:
+            return (int(tables[layout.offsets_path(spec.name)][-1]),)
+        return (len(self), *(n or 0 for n in spec.shape))
 
     def _table_shape(self, path: str, tables: dict[str, Array]) -> tuple[int, ...]:
         rows = len(self)
@@ -163,10 +212,11 @@ class ShardReader:
         """A typed view of the map; nothing is copied."""
         num_bytes, offset = math.prod(shape) * dtype.itemsize, self._at[path]
         if num_bytes == 0:
-            return np.empty(shape, dtype)
-        if offset is None or num_bytes < 0 or offset % dtype.itemsize or offset + num_bytes > self.meta.size:
-            raise self.damaged(f"dataset {path} ({num_bytes:,} bytes at {offset}) does not fit the file")
-        return self._bytes[offset : offset + num_bytes].view(dtype).reshape(shape)
+            with suppress(ValueError):  # a shape beyond all bounds times zero
+                return np.empty(shape, dtype)
+        elif offset is not None and offset % dtype.itemsize == 0 and 0 < num_bytes <= self.meta.size - offset:
+            return self._bytes[offset:][:num_bytes].view(dtype).reshape(shape)
+        raise self.damaged(f"dataset {path} ({num_bytes:,} bytes at {offset}) does not fit the file")
 
     def _map(self) -> Array:
         try:

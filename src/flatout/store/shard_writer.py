@@ -93,7 +93,7 @@ class ShardWriter:
         scales: dict[str, tuple[float, float]] = {}
         for spec in self.fields:
             encoded, scale = encode(spec, arrays[spec.name])
-            stored[spec.name] = np.ascontiguousarray(encoded)
+            stored[spec.name] = np.asarray(encoded, order="C")  # ascontiguousarray would add an axis to a number
             if scale is not None:
                 scales[spec.name] = scale
             if spec.encoding != "none":
@@ -170,8 +170,7 @@ class ShardWriter:
         samples = self._samples[spec.name]
         num_bytes = sum(array.nbytes for array in samples)
         if spec.compression == "none" and checks.uses_blocks(len(samples), num_bytes):
-            joined = np.concatenate([array.reshape(-1).view(np.uint8) for array in samples])
-            return checks.block_crcs(joined) if self._safe else np.zeros(0, np.uint32)
+            return checks.block_crcs(_joined(samples)) if self._safe else np.zeros(0, np.uint32)
         return np.array(self._crcs[spec.name], dtype=np.uint32)
 
     def _compressed(self, spec: FieldSpec) -> DatasetPlan:

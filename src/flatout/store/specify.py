@@ -9,14 +9,13 @@ import numpy as np
 
 from flatout.config.fields import FieldSection
 from flatout.errors import ConfigError, PrepareError, SampleError
-from flatout.store.layout import check_field_name
+from flatout.store.layout import STORABLE, check_field_name
 from flatout.types import Array, FieldSpec, Shape
 
 NUM_PROBED = 8
 """Rows looked at to settle shapes, dtypes and bytes a row."""
 
 _ALWAYS_RAGGED = {"sequence", "text"}
-_STORABLE = "biufc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ def _specify_field(
     kind = kinds.get(name, "array")
     forms = [sample[name] for sample in samples if name in sample]
     dtype = np.dtype(section.dtype or np.result_type(*(np.dtype(form.dtype) for form in forms)))
-    if dtype.kind not in _STORABLE:
+    if dtype.kind not in STORABLE:
         raise ConfigError(f"field '{name}' has dtype {dtype}, which a store cannot hold; numbers only")
     if section.encoding != "none" and dtype.kind != "f":
         raise ConfigError(

@@ -68,7 +68,7 @@ class Planner:
         """Plan anew. Shards that another plan finished count as being there already."""
         adopted: tuple[ShardMeta, ...] = ()
         if journal is not None and self._made_by_same(journal):
-            adopted = (*journal.head.adopted, *journal.shards())
+            adopted = self._adopted(version, journal)
             version = with_shards(self._folder, version, journal, adopted)
         kept, positions, todo = self._compare(version)
         fields, bytes_per_row = self._settle_fields(engine, version, len(kept), todo)
@@ -80,6 +80,21 @@ class Planner:
         opened = journals.begin(self._folder, head, row_table(self._job.key_hashes, self._states))
         logger.info("plan: %d rows to make, %d samples kept, %d shards", len(todo), len(kept), plan.num_tasks)
         return Start(version, kept, positions, plan, fields, opened)
+
+    def _adopted(self, version: Version | None, journal: Journal) -> tuple[ShardMeta, ...]:
+        """The finished shards of another plan that are up to date as a whole.
+
+        The new plan's record of the rows will speak for them: a sample whose source has changed since must
+        not be among them, or the next run would take it for current.
+        """
+        shards = (*journal.head.adopted, *journal.shards())
+        grown = with_shards(self._folder, version, journal, shards)
+        if grown is None or grown is version:
+            return ()
+        kept, _, _ = self._compare(grown)
+        counts = np.bincount(grown.samples["shard"].to_numpy()[kept], minlength=len(grown.shards))
+        live = counts[len(grown.shards) - len(shards) :].tolist()
+        return tuple(shard for shard, count in zip(shards, live, strict=True) if count == shard.rows)
 
     def _made_by_same(self, journal: Journal) -> bool:
         """Whether the journal's shards were made by the code and settings of this job."""

@@ -5,7 +5,8 @@ The same code runs in a local worker process, in a Ray task and in the caller, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,10 @@ SEAL_BYTES = 2 * SHARD_BYTES
 """A shard is closed before it grows past this, in case the first rows were no measure of the rest."""
 
 
+MAX_REASON_CHARS = 2000
+"""Longest reason that is kept of a bad row: a few hundred thousand of them must still fit a journal."""
+
+
 @dataclass(frozen=True, slots=True)
 class BadRow:
     """A row that gave no sample: what quarantine.jsonl records."""
@@ -32,6 +37,11 @@ class BadRow:
     path: str
     stage: str
     error: str
+
+    @classmethod
+    def of(cls, maker: SampleMaker, row: Row, stage: str, reason: str) -> BadRow:
+        """With texts that any file and terminal takes, whatever the decoder or the file's name held."""
+        return cls(row.key, _plain(maker.path_of(row)), stage, _plain(reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +112,25 @@ class ShardTask:
         self._digests: dict[str, int] = {}
         self._clock = StageClock()
 
-    def feed(self, rows: Sequence[Row], before_row: Callable[[int], None] = lambda position: None) -> None:
-        """Make the samples of these rows. `before_row` hears the position of each row before it is touched."""
+    def feed(self, rows: Sequence[Row], at_row: Callable[[int], None] = lambda position: None) -> None:
+        """Make the samples of these rows.
+
+        `at_row` hears the position of each row before it is touched, and -1 when it is made: a slow disk
+        is not the row's fault.
+        """
         for row in rows:
-            before_row(self._num_rows)
+            at_row(self._num_rows)
             self._num_rows += 1
             if row.key in self._barred:
                 self._bad.append(self._barred[row.key])
                 continue
             try:
-                self._append(self._encode(row))
+                encoded = self._encode(row)
             except SampleError as error:
-                self._bad.append(BadRow(row.key, self._setup.maker.path_of(row), error.stage, error.reason))
+                self._bad.append(BadRow.of(self._setup.maker, row, error.stage, error.reason))
+                continue
+            at_row(-1)
+            self._append(encoded)
 
     def finish(self) -> Receipt:
         """Write what is left; the receipt is what the journal keeps."""
@@ -137,7 +154,8 @@ class ShardTask:
         with self._clock.span("encode"):
             for part, sample in samples:
                 key = row.key if part < 0 else f"{row.key}#{part:04d}"
-                encoded.append(self._writer.encode(key, hash_key(key), part, self._check(sample)))
+                with _one_row("encode"):
+                    encoded.append(self._writer.encode(key, hash_key(key), part, self._check(sample)))
         return encoded
 
     def _check(self, sample: Mapping[str, Array]) -> dict[str, Array]:
@@ -176,15 +194,9 @@ def make_samples(maker: SampleMaker, row: Row) -> list[tuple[int, Mapping[str, A
     Raises:
         SampleError: the row is bad. ConfigError, MissingDependencyError: every row would fail.
     """
-    try:
+    with _one_row("transform"):
         made = maker.make(row)
         samples = [(-1, made)] if isinstance(made, Mapping) else list(enumerate(made))
-    except (SampleError, ConfigError, MissingDependencyError):
-        raise
-    except MemoryError as error:
-        raise SampleError("decode", "out of memory; lower num_workers or max_sample_bytes") from error
-    except Exception as error:
-        raise SampleError("transform", f"{type(error).__name__}: {error}") from error
     if not samples:
         raise SampleError("transform", "the row gave no sample")
     return samples
@@ -198,8 +210,37 @@ def describe(maker: SampleMaker, rows: Sequence[Row]) -> list[Forms | BadRow]:
             samples = make_samples(maker, row)
             found.append([{name: ArrayForm.of(a) for name, a in sample.items()} for _, sample in samples])
         except SampleError as error:
-            found.append(BadRow(row.key, maker.path_of(row), error.stage, error.reason))
+            found.append(BadRow.of(maker, row, error.stage, error.reason))
     return found
+
+
+@contextmanager
+def _one_row(stage: str) -> Iterator[None]:
+    """Whatever is thrown in here is one row's failure, sys.exit and a Rust panic among it; Ctrl-C is not."""
+    try:
+        yield
+    except (SampleError, ConfigError, MissingDependencyError, KeyboardInterrupt):
+        raise
+    except MemoryError as error:
+        raise SampleError(
+            "decode", "out of memory; lower num_workers, preprocess_batch_size or max_sample_bytes"
+        ) from error
+    except BaseException as error:
+        raise SampleError(stage, describe_error(error)) from error
+
+
+def describe_error(error: BaseException) -> str:
+    """Type and message of any error, even one that cannot say what it is."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
+def _plain(text: str) -> str:
+    """Without lone surrogates and line ends, and not longer than a line of the log may be."""
+    text = " ".join(text.encode(errors="backslashreplace").decode().splitlines())
+    return text if len(text) <= MAX_REASON_CHARS else f"{text[:MAX_REASON_CHARS]}..."
 
 
 def peak_resident_bytes() -> int:

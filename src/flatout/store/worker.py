@@ -13,10 +13,11 @@ import pickle
 import signal
 import struct
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
-from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, BinaryIO
 
 HEADER = struct.Struct("<Q")
@@ -35,18 +36,21 @@ def send(pipe: BinaryIO, message: Any) -> None:
     pipe.flush()
 
 
-def receive(pipe: BinaryIO) -> Any:
-    """Read one message. Both ends are this program; nothing from a store or a file ever comes this way.
+def receive_body(read: Callable[[int], bytes]) -> bytes:
+    """One message, not unpickled yet.
+
+    Args:
+        read: takes a number of bytes and gives as many, or fewer at the end.
 
     Raises:
         EOFError: the other end is gone.
     """
-    (size,) = HEADER.unpack(_read(pipe, HEADER.size))
-    return pickle.loads(_read(pipe, size))
+    (size,) = HEADER.unpack(_exactly(read, HEADER.size))
+    return _exactly(read, size)
 
 
-def _read(pipe: BinaryIO, size: int) -> bytes:
-    data = pipe.read(size)
+def _exactly(read: Callable[[int], bytes], size: int) -> bytes:
+    data = read(size)
     if len(data) < size:
         raise EOFError
     return data
@@ -55,9 +59,8 @@ def _read(pipe: BinaryIO, size: int) -> bytes:
 class Progress:
     """A few shared bytes in which a worker says what it is at; written without a system call."""
 
-    def __init__(self, path: Path) -> None:
-        with open(path, "rb+") as file:
-            self._map = mmap.mmap(file.fileno(), PROGRESS.size)
+    def __init__(self, descriptor: int) -> None:
+        self._map = mmap.mmap(descriptor, PROGRESS.size)
 
     def begin(self, position: int) -> None:
         PROGRESS.pack_into(self._map, 0, position, time.monotonic_ns())
@@ -88,10 +91,7 @@ class Worker:
             "rows": self._rows,
             "finish": self._finish,
         }
-        try:
-            return handlers[name](*arguments)
-        finally:
-            self._progress.idle()
+        return handlers[name](*arguments)
 
     def _set_up(self, setup: Any) -> None:
         self._setup = setup
@@ -101,7 +101,7 @@ class Worker:
 
         found = []
         for position, row in enumerate(rows):
-            self._progress.begin(position)
+            self._progress.begin(position)  # until the answer is sent: a row may break that, too
             found += describe(maker, [row])
         return found
 
@@ -120,31 +120,67 @@ class Worker:
 
 
 def main() -> None:
-    """Serve until the parent closes the pipe."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    """Serve until the parent closes the pipe, or is gone."""
+    for name in ("SIGINT", "SIGTTOU"):  # Ctrl-C is the parent's to handle; printing must not stop us
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     # A transform's print() must not end up in the conversation.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     requests = os.fdopen(os.dup(0), "rb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    worker = Worker(Progress(Path(sys.argv[1])))
+    progress = _open_progress(sys.argv[1])
     for folder in reversed(sys.argv[2:]):
         sys.path.insert(0, folder)
+    waiting: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_listen, args=(requests, waiting), daemon=True).start()
+    worker = Worker(progress)
     while True:
-        try:
-            request = receive(requests)
-        except EOFError:
-            return
-        try:
-            answer = ("done", worker.answer(request))
-        except BaseException as error:
-            answer = ("failed", (error, traceback.format_exc()))
+        answer = _answer(worker, waiting.get())
         try:
             send(answers, answer)
-        except BrokenPipeError:
-            return
-        except Exception as error:  # an exception that does not pickle
-            send(answers, ("failed", (RuntimeError(str(error)), traceback.format_exc())))
+        except OSError:  # the parent is gone, or a decoder closed what was not its own
+            os._exit(1)
+        progress.idle()
+
+
+def _listen(requests: BinaryIO, waiting: SimpleQueue[bytes]) -> None:
+    """Collect requests; end the process with the parent, even while a decoder hangs in the main thread."""
+    try:
+        while True:
+            waiting.put(receive_body(requests.read))
+    except (EOFError, OSError, ValueError):
+        os._exit(1)
+
+
+def _answer(worker: Worker, body: bytes) -> tuple[str, Any]:
+    """Both ends are this program; nothing from a store or a file is ever unpickled here."""
+    try:
+        return "done", worker.answer(pickle.loads(body))
+    except BaseException as error:
+        return "failed", (_portable(error), traceback.format_exc())
+
+
+def _portable(error: BaseException) -> BaseException:
+    """The error, or its text where it does not survive the way to the parent."""
+    import cloudpickle
+
+    try:
+        pickle.loads(cloudpickle.dumps(error))
+        return error
+    except BaseException:
+        from flatout.store.task import describe_error
+
+        return RuntimeError(describe_error(error))
+
+
+def _open_progress(name: str) -> Progress:
+    """What the parent shares: a descriptor that it handed down, or a path where that is not possible."""
+    descriptor = int(name) if name.isdigit() else os.open(name, os.O_RDWR)
+    try:
+        return Progress(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 if __name__ == "__main__":

@@ -119,9 +119,13 @@ class ObjectWalk:
 def _attributes(state: object) -> Parts:
     """The state of an instance: a dict, or a pair of one and the values of its slots, or anything else."""
     both = state if isinstance(state, tuple) and len(state) == 2 else (state,)
-    if all(part is None or isinstance(part, dict) for part in both):
-        return {f"attribute {name}": value for part in both if part for name, value in part.items()}
-    return {"state": state}
+    parts: Parts = {}
+    for part in both:
+        if isinstance(part, dict):
+            parts |= {f"attribute {name}": value for name, value in part.items()}
+        elif part is not None:
+            return {"state": state}
+    return parts
 
 
 def _joined(tag: str, parts: Iterable[bytes]) -> bytes:

@@ -74,4 +74,4 @@ def _header(dtype: Any, shape: tuple[int, ...]) -> bytes:
 def _digest(array: np.ndarray[Any, Any]) -> bytes:
     if not array.dtype.itemsize:
         return b""  # an array of empty strings cannot be seen as bytes
-    return blake3(array.reshape(-1).view(np.uint8)).digest()
+    return blake3(array.reshape(-1).view(np.uint8).data).digest()

@@ -1,0 +1,1 @@
+"""Order, fetch, cache, collate, prefetch: batches of a store at memory speed."""

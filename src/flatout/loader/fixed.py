@@ -1,0 +1,109 @@
+"""Fields of one shape: rows of many shards gathered into a buffer with one call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from flatout.loader.mapped import Extent, MappedRows, can_map, map_rows
+from flatout.store import StoreReader
+from flatout.types import Array, FieldSpec
+
+SMALL_BYTES = 64
+"""Rows up to this size (labels, scalars, scales) are loaded when the loader opens."""
+
+
+class FixedRows(Protocol):
+    """A fixed-shape field of a split."""
+
+    def gather(self, positions: Array, out: Array) -> None:
+        """Copy the rows at these positions of the split into the first rows of `out`."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where each sample of a split stands: shard and row, in index order."""
+
+    shards: Array
+    rows: Array
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+
+@dataclass(frozen=True)
+class LoadedRows:
+    """All rows in memory."""
+
+    table: Array
+
+    def gather(self, positions: Array, out: Array) -> None:
+        np.take(self.table, positions, axis=0, out=out[: len(positions)], mode="clip")
+
+
+@dataclass(frozen=True)
+class OneRange:
+    """All shards mapped into one range; one take a batch."""
+
+    mapped: MappedRows
+    places: Places
+
+    def gather(self, positions: Array, out: Array) -> None:
+        # mode="clip" lets NumPy write straight into `out`; the loader has checked the bounds once a batch.
+        at = self.mapped.first_row[self.places.shards[positions]]
+        at += self.places.rows[positions]
+        np.take(self.mapped.rows, at, axis=0, out=out[: len(positions)], mode="clip")
+
+
+@dataclass(frozen=True)
+class RowByRow:
+    """Each shard mapped on its own; a copy a row."""
+
+    store: StoreReader
+    name: str
+    places: Places
+
+    def gather(self, positions: Array, out: Array) -> None:
+        shards, rows = self.places.shards[positions].tolist(), self.places.rows[positions].tolist()
+        for at, (shard, row) in enumerate(zip(shards, rows, strict=True)):
+            out[at] = self.store.shard(shard).data(self.name)[row]
+
+
+def open_fixed(store: StoreReader, spec: FieldSpec, places: Places, *, one_range: bool = True) -> FixedRows:
+    """The fastest reader that this field and system allow."""
+    shape = tuple(n or 0 for n in spec.shape)
+    row_bytes = spec.stored_dtype.itemsize * math.prod(shape)
+    if row_bytes <= SMALL_BYTES:
+        return LoadedRows(load_rows(store, spec, places))
+    extents = extents_of(store, spec)
+    if one_range and can_map(extents, row_bytes):
+        return OneRange(map_rows(extents, spec.stored_dtype, shape), places)
+    return RowByRow(store, spec.name, places)
+
+
+def load_rows(store: StoreReader, spec: FieldSpec, places: Places) -> Array:
+    """A small field of every sample of the split, in order."""
+    return load_table([store.shard(n).data(spec.name) for n in range(len(store.meta.shards))], places)
+
+
+def load_table(tables: Sequence[Array], places: Places) -> Array:
+    """Rows of one table a shard, picked in the split's order."""
+    first = np.cumsum([0, *(len(table) for table in tables)])
+    joined = np.concatenate(tables) if tables else np.empty(0)
+    picked: Array = joined[first[places.shards] + places.rows]
+    return picked
+
+
+def extents_of(store: StoreReader, spec: FieldSpec) -> list[Extent]:
+    """Where each shard keeps this field's rows."""
+    shards = [store.shard(number) for number in range(len(store.meta.shards))]
+    return [Extent(shard.path, shard.offset_of(spec.name) or 0, len(shard)) for shard in shards]
+
+
+def row_shape(spec: FieldSpec) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and stored dtype of one row."""
+    return tuple(n or 0 for n in spec.shape), spec.stored_dtype

@@ -1,0 +1,61 @@
+"""The loader's state: a few numbers that say exactly where an epoch stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from flatout.errors import LoaderStateError
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderState:
+    """Where a loader is: samples yielded to the user by all ranks; not batches, not prefetched ones."""
+
+    order: str
+    """Name and version of the order."""
+    seed: int
+    epoch: int
+    samples: int
+    num_samples: int
+    global_batch: int
+    """Samples of one batch of all ranks; kept when the number of ranks changes."""
+    store: str
+    """Content hash of the store."""
+    version: int = VERSION
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> LoaderState:
+        """What `to_dict` gave.
+
+        Raises:
+            LoaderStateError: it is something else, or of another version.
+        """
+        if state.get("version") != VERSION:
+            raise LoaderStateError(
+                f"this is no state of a flatout loader (version {state.get('version')}, wanted {VERSION})"
+            )
+        try:
+            return cls(**state)
+        except TypeError as error:
+            raise LoaderStateError(f"this state is incomplete: {error}") from error
+
+    def check_fits(self, here: LoaderState) -> None:
+        """Refuse a state of other data or another order.
+
+        Raises:
+            LoaderStateError: naming what differs.
+        """
+        for name in ("store", "num_samples", "order", "seed"):
+            saved, wanted = getattr(self, name), getattr(here, name)
+            if saved != wanted:
+                raise LoaderStateError(
+                    f"the saved state has {name} {saved}, this loader has {wanted}: the samples left of its "
+                    "epoch are not these. Use the same store and settings, or start a new epoch without the state"
+                )
