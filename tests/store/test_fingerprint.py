@@ -343,7 +343,7 @@ def test_an_explicit_version_replaces_the_code(project: Project) -> None:
         "transform_version changed from 'v1' to 'v2'",
         "parameter a changed from 1 to 2",
     ]
-    code = fingerprint_callable(project.steps.make, {"a": 1})
+    code = fingerprint_callable(project.steps.Base(1), {"a": 1})
     assert explain_difference(code, old) == ["transform_version changed from none (the code itself) to 'v1'"]
 
 

@@ -30,9 +30,9 @@ VERSIONS = {
 """Raised when a kind's result changes for the same settings: stores made before count as out of date."""
 
 LIBRARIES = {
-    "volume": ("nibabel", "pydicom"),
+    "volume": ("pydicom", "scipy"),
     "image": ("pillow", "pydicom"),
-    "mask": ("pillow", "nibabel", "pydicom"),
+    "mask": ("pillow", "pydicom", "scipy"),
     "signal": ("soundfile", "soxr", "scipy"),
 }
 """Distributions whose version can change a kind's values; part of the fingerprint."""

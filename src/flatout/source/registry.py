@@ -33,7 +33,7 @@ _CSV = "flatout.source.numeric:decode_csv"
 
 BUILT_IN: dict[tuple[str, str], str] = {
     ("volume", ".nii"): _NIFTI,
-    ("volume", ".nii.gz"): _NIFTI,
+    **{("volume", s): _NIFTI for s in (".nii.gz", ".hdr", ".img", ".hdr.gz", ".img.gz")},
     ("volume", "/"): "flatout.source.dicom:decode_series",
     ("volume", ".npy"): _NPY,
     **{("image", s): _PICTURE for s in (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp")},

@@ -15,7 +15,7 @@ from flatout.errors import SampleError
 from flatout.source.files import SourceFile, hash_file
 from flatout.source.manifest import Manifest
 from flatout.source.paths import resolve_path
-from flatout.types import Array, Row
+from flatout.types import Array, Limits, Row
 
 SETTLED_NS = 2_000_000_000
 """A file changed within 2 s of the scan may change again with the same time stamp: its content counts."""
@@ -131,11 +131,18 @@ def _look_at(files: list[SourceFile], by_content: bool) -> _Files:
             for path, stat in _stat(file.path):
                 found.size += stat.st_size if file.size is None else file.size
                 found.mtime_ns = max(found.mtime_ns, stat.st_mtime_ns)
-                state = hash_file(Path(path)) if by_content else f"{stat.st_size},{stat.st_mtime_ns}"
+                state = _content(file, path) if by_content else f"{stat.st_size},{stat.st_mtime_ns}"
                 found.text += f"{os.path.basename(path)},{file.offset},{state};"  # noqa: PTH119
-        except OSError:
+        except (OSError, SampleError):
             found.is_missing = True
     return found
+
+
+def _content(file: SourceFile, path: str) -> str:
+    """Hash of a file, or of a tar's member alone: else each of its rows would read the whole tar."""
+    if file.size is None:
+        return hash_file(Path(path))
+    return blake3(file.read_bytes(Limits(file.size))).hexdigest()
 
 
 def _stat(path: Path) -> Iterator[tuple[str, os.stat_result]]:

@@ -95,8 +95,10 @@ def explain_difference(old: Fingerprint, new: Fingerprint) -> list[str]:
     """What changed from one fingerprint to the other, a line each; empty if they are equal."""
     if old.digest == new.digest:
         return []
-    found = [*_heads(old, new), *_files(old, new), *_distributions(old, new)]
-    found += [f"{name} changed" for name in _differing(old.state, new.state)]
+    found = list(_heads(old, new))
+    if old.version is None and new.version is None:
+        found += [*_files(old, new), *_distributions(old, new)]
+        found += [f"{name} changed" for name in _differing(old.state, new.state)]
     found += [f"parameter {line}" for line in changes_between(old.params, new.params)]
     return found or ["the fingerprint was made by another release of flatout"]
 
@@ -154,8 +156,6 @@ def _shown(version: str | None) -> str:
 
 
 def _files(old: Fingerprint, new: Fingerprint) -> Iterator[str]:
-    if old.version is not None or new.version is not None:
-        return
     for label in _differing(old.files, new.files):
         if label in old.files and label in new.files:
             yield f"{label} changed"
@@ -164,8 +164,6 @@ def _files(old: Fingerprint, new: Fingerprint) -> Iterator[str]:
 
 
 def _distributions(old: Fingerprint, new: Fingerprint) -> Iterator[str]:
-    if old.version is not None or new.version is not None:
-        return
     for name in _differing(old.distributions, new.distributions):
         before, after = old.distributions.get(name), new.distributions.get(name)
         if before and after:

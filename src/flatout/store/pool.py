@@ -1,12 +1,14 @@
 """The local engine: worker processes that make shards; a row that kills or hangs one is found and barred.
 
 When a worker dies, the row it was at is tried alone in a fresh process. If that dies too the row is
-barred, and the shard is made again without it: one bad file never costs more than its own sample.
+barred, and the shard is made again without it: one bad file never costs more than its own sample. A death
+that was nobody's fault (a worker killed from outside) costs only the time to make the shard again.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +28,8 @@ IN_FLIGHT = 2
 """Requests a worker holds at once, so that it never waits for the next."""
 MEMORY_SHARE = 0.8
 """Share of the free memory that all workers together may take."""
+MAX_DEATHS = 3
+"""Workers that one row may cost although it does no harm alone, and a shard without any row's fault."""
 
 
 @dataclass
@@ -37,38 +41,59 @@ class LocalPool:
     timeout_s: float = 60.0
     request_rows: int = 16
     _workers: list[WorkerProcess] = field(default_factory=list)
+    _threads: list[threading.Thread] = field(default_factory=list)
     _closing: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _on_rows: Callable[[int], None] = lambda count: None
 
     def __enter__(self) -> LocalPool:
-        self._max_bytes = int(psutil.virtual_memory().available * MEMORY_SHARE / self.num_workers)
+        free = free_memory_bytes()
+        self._max_bytes = int(free * MEMORY_SHARE / self.num_workers)
+        self._spare_bytes = int(free * (1 - MEMORY_SHARE))
         self._watcher = threading.Thread(target=self._watch, name="flatout-watch", daemon=True)
         self._watcher.start()
         # Started now, all together: they import their libraries while the manifest is scanned.
         self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
-        for _ in range(self.num_workers):
-            self._idle.put(self._hire())
+        try:
+            for _ in range(self.num_workers):
+                self._idle.put(self._hire())
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closing.set()
+        with self._lock:  # from here on nobody is hired
+            self._closing.set()
         for worker in list(self._workers):
             worker.kill("prepare is over")
+        for thread in [self._watcher, *self._threads]:
+            thread.join(timeout=5.0)
+        for worker in list(self._workers):
             worker.close()
-        self._watcher.join()
 
     def describe(self, maker: Any, rows: Sequence[Row]) -> list[Forms | BadRow]:
         """The forms of these rows' samples, each row in safety: a crash is that row's result."""
         worker = self._take()
         found: list[Forms | BadRow] = []
         for row in rows:
-            try:
-                found += worker.ask("describe", maker, [row])
-            except WorkerDiedError as death:
-                found.append(BadRow(row.key, maker.path_of(row), "worker", death.reason))
-                worker = self._replace(worker)
+            worker, forms = self._describe(worker, maker, row)
+            found.append(forms)
         self._idle.put(worker)
         return found
+
+    def _describe(self, worker: WorkerProcess, maker: Any, row: Row) -> tuple[WorkerProcess, Forms | BadRow]:
+        """A row's forms, tried twice: the worker may have died for reasons of its own."""
+        for is_last in (False, True):
+            try:
+                return worker, worker.ask("describe", maker, [row])[0]
+            except WorkerDiedError as death:
+                worker = self._replace(worker)
+                if is_last and death.position < 0:
+                    raise PrepareError(f"worker processes do not start: {death.reason}") from death
+                if is_last or death.is_timeout:
+                    return worker, BadRow.of(maker, row, "worker", death.reason)
+        raise AssertionError("the last try returns or raises")
 
     def run(
         self, setup: TaskSetup, tasks: Sequence[Task], on_rows: Callable[[int], None] = lambda count: None
@@ -83,14 +108,14 @@ class LocalPool:
         results: SimpleQueue[Receipt | BaseException] = SimpleQueue()
         for task in tasks:
             waiting.put(task)
-        threads = [
+        self._threads = [
             threading.Thread(target=self._serve, args=(setup, waiting, results), daemon=True)
             for _ in range(min(self.num_workers, len(tasks)))
         ]
-        for thread in threads:
+        for thread in self._threads:
             thread.start()
         for _ in tasks:
-            result = _next(results, threads)
+            result = _next(results, self._threads)
             if isinstance(result, BaseException):
                 raise result
             yield result
@@ -99,7 +124,6 @@ class LocalPool:
         """One thread a worker: take tasks until none is left."""
         try:
             worker = self._take()
-            worker.ask("setup", setup)
             while not self._closing.is_set():
                 try:
                     task = waiting.get_nowait()
@@ -114,67 +138,99 @@ class LocalPool:
     def _finish(self, worker: WorkerProcess, setup: TaskSetup, task: Task) -> tuple[WorkerProcess, Receipt]:
         """Make one shard, however often it takes; the worker may be another one afterwards."""
         barred: dict[str, BadRow] = {}
-        suspects: set[str] = set()
+        deaths: Counter[int] = Counter()
         while True:
-            tally = _Tally(self._on_rows)
+            tally = _Tally(self._advance)
             try:
-                return worker, self._attempt(worker, task, barred, tally)
+                return worker, self._attempt(worker, setup, task, barred, tally, careful=bool(deaths))
             except WorkerDiedError as death:
-                if self._closing.is_set():
-                    raise
                 tally.take_back()
                 worker = self._replace(worker)
-                if death.position < 0:
+                deaths[death.position] += 1
+                if death.position >= 0:
+                    row = task.rows(death.position, death.position + 1)[0]
+                    worker, reason = self._blame(worker, setup, row, death, deaths[death.position])
+                    if reason is not None:
+                        barred[row.key] = BadRow.of(setup.maker, row, "worker", reason)
+                elif deaths[death.position] == MAX_DEATHS:
                     raise PrepareError(
-                        f"a worker died between rows, in shard {task.number}: {death.reason}"
+                        f"shard {task.number}: {MAX_DEATHS} workers died between its rows; {death.reason}"
                     ) from death
-                row = task.rows(death.position, death.position + 1)[0]
-                reason: str | None = death.reason
-                if not death.is_timeout and row.key not in suspects:
-                    suspects.add(row.key)
-                    worker, reason = self._try_alone(worker, setup, row)
-                if reason is not None:
-                    barred[row.key] = BadRow(row.key, setup.maker.path_of(row), "worker", reason)
-                worker.ask("setup", setup)
 
-    def _attempt(self, worker: WorkerProcess, task: Task, barred: dict[str, BadRow], tally: _Tally) -> Receipt:
+    def _attempt(
+        self,
+        worker: WorkerProcess,
+        setup: TaskSetup,
+        task: Task,
+        barred: dict[str, BadRow],
+        tally: _Tally,
+        *,
+        careful: bool,
+    ) -> Receipt:
+        """Careful: row by row, so that a worker's death after a row (its pipe closed) is that row's."""
+        if worker.setup is not setup:
+            worker.ask("setup", setup)
+            worker.setup = setup
         worker.ask("start", task.number, dict(barred))
+        step, most = (1, 1) if careful else (self.request_rows, IN_FLIGHT)
         in_flight = 0
-        for start in range(0, task.num_rows, self.request_rows):
-            worker.post("rows", task.rows(start, min(start + self.request_rows, task.num_rows)))
-            in_flight += 1
-            if in_flight == IN_FLIGHT:
-                tally.add(worker.wait())
-                in_flight -= 1
+        for start in range(0, task.num_rows, step):
+            try:
+                worker.post("rows", task.rows(start, min(start + step, task.num_rows)))
+                in_flight += 1
+                if in_flight == most:
+                    tally.add(worker.wait())
+                    in_flight -= 1
+            except WorkerDiedError as death:
+                if careful and death.position < 0:
+                    death.position = start
+                raise
         for _ in range(in_flight):
             tally.add(worker.wait())
         return worker.ask("finish")  # type: ignore[no-any-return]
 
-    def _try_alone(self, worker: WorkerProcess, setup: TaskSetup, row: Row) -> tuple[WorkerProcess, str | None]:
-        """Why the row kills a worker, or None if it does not when it is alone."""
+    def _blame(
+        self, worker: WorkerProcess, setup: TaskSetup, row: Row, death: WorkerDiedError, num_deaths: int
+    ) -> tuple[WorkerProcess, str | None]:
+        """Why the row is barred: it was too slow, kills a worker alone, too, or has cost too many; or None."""
+        if death.is_timeout or num_deaths == MAX_DEATHS:
+            return worker, death.reason
         try:
             worker.ask("describe", setup.maker, [row])
             return worker, None
-        except WorkerDiedError as death:
-            return self._replace(worker), death.reason
+        except WorkerDiedError as alone:
+            return self._replace(worker), alone.reason
 
     def _take(self) -> WorkerProcess:
         return self._idle.get()
 
     def _hire(self) -> WorkerProcess:
-        worker = WorkerProcess(self.sys_path, self.timeout_s, self._max_bytes)
-        self._workers.append(worker)
-        return worker
+        with self._lock:
+            if self._closing.is_set():
+                raise PrepareError("prepare is over")
+            worker = WorkerProcess(self.sys_path, self.timeout_s, self._max_bytes)
+            self._workers.append(worker)
+            return worker
 
     def _replace(self, worker: WorkerProcess) -> WorkerProcess:
         worker.close()
         self._workers.remove(worker)
         return self._hire()
 
+    def _advance(self, count: int) -> None:
+        with self._lock:  # whoever watches is told by one thread at a time
+            self._on_rows(count)
+
     def _watch(self) -> None:
         while not self._closing.wait(WATCH_S):
+            is_short = free_memory_bytes() < self._spare_bytes
             for worker in list(self._workers):
-                worker.watch()
+                worker.watch(is_short)
+
+
+def free_memory_bytes() -> int:
+    """What processes may still take before the machine swaps or kills one."""
+    return int(psutil.virtual_memory().available)
 
 
 class _Tally:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from flatout.errors import StoreCorruptError
-from flatout.store.index import NUMBERS, length_column, read_index
+from flatout.store.index import RECORDS, index_schema, read_index
 from flatout.store.metadata import SHARD_FOLDER, load_metadata
 from flatout.store.shard_reader import ShardReader
 from flatout.types import Array
@@ -47,14 +47,20 @@ class StoreReader:
     @cached_property
     def numbers(self) -> dict[str, Array]:
         """The index's numeric columns: key_hash, split, group, shard, row, and lengths of ragged fields."""
-        lengths = [length_column(spec.name) for spec in self.meta.fields if spec.is_ragged]
-        table = read_index(self.index_path, [*NUMBERS, *lengths])
+        schema = index_schema(self.meta.fields)
+        wanted = [name for name in schema.names if name not in RECORDS]
+        table = read_index(self.index_path, wanted)
         if table.num_rows != len(self):
-            raise StoreCorruptError(
-                f"{self.index_path} has {table.num_rows:,} rows, the root says {len(self):,}; "
-                f"'flatout verify {self.folder} --repair' rebuilds it"
-            )
-        return {name: table[name].to_numpy() for name in table.column_names}
+            raise self._bad_index(f"{table.num_rows:,} rows, the root says {len(self):,}")
+        is_whole = not any(column.null_count for column in table.columns)
+        if not is_whole or [*table.schema] != [schema.field(name) for name in wanted]:
+            raise self._bad_index("other columns than an index has")
+        numbers = {name: table[name].to_numpy() for name in wanted}
+        stops = {"shard": len(self.meta.shards), "split": len(self.meta.splits), "row": 1 << 31}
+        for name, stop in stops.items():
+            if len(self) and not 0 <= numbers[name].min() <= numbers[name].max() < stop:
+                raise self._bad_index(f"a {name} that the store does not have")
+        return numbers
 
     @property
     def index_path(self) -> Path:
@@ -89,6 +95,8 @@ class StoreReader:
             raise IndexError(f"position {position} of a store with {len(self):,} samples")
         shard = self.shard(int(self.numbers["shard"][position]))
         row = int(self.numbers["row"][position])
+        if row >= len(shard):
+            raise self._bad_index(f"row {row} in a shard of {len(shard)}")
         return {name: shard.read(name, row) for name in self.fields}
 
     def _check_sizes(self) -> None:
@@ -100,6 +108,11 @@ class StoreReader:
                 raise self._damaged(path, error.strerror or str(error)) from error
             if size != meta.size:
                 raise self._damaged(path, f"{size:,} bytes instead of {meta.size:,}")
+
+    def _bad_index(self, reason: str) -> StoreCorruptError:
+        return StoreCorruptError(
+            f"{self.index_path} has {reason}; 'flatout verify {self.folder} --repair' rebuilds it"
+        )
 
     def _damaged(self, path: Path, reason: str) -> StoreCorruptError:
         return StoreCorruptError(

@@ -93,7 +93,7 @@ class ShardWriter:
         scales: dict[str, tuple[float, float]] = {}
         for spec in self.fields:
             encoded, scale = encode(spec, arrays[spec.name])
-            stored[spec.name] = np.asarray(encoded, order="C")  # ascontiguousarray would add an axis to a number
+            stored[spec.name] = np.asarray(encoded, order="C")  # ascontiguousarray makes () into (1,)
             if scale is not None:
                 scales[spec.name] = scale
             if spec.encoding != "none":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +60,10 @@ def _specify_field(
     section = sections.get(name, FieldSection())
     kind = kinds.get(name, "array")
     forms = [sample[name] for sample in samples if name in sample]
-    dtype = np.dtype(section.dtype or np.result_type(*(np.dtype(form.dtype) for form in forms)))
+    try:
+        dtype = np.dtype(section.dtype or np.result_type(*(np.dtype(form.dtype) for form in forms)))
+    except TypeError as error:
+        raise ConfigError(f"field '{name}': {error}") from error
     if dtype.kind not in STORABLE:
         raise ConfigError(f"field '{name}' has dtype {dtype}, which a store cannot hold; numbers only")
     if section.encoding != "none" and dtype.kind != "f":
@@ -113,9 +117,7 @@ def check_array(spec: FieldSpec, array: Array, allow_nonfinite: bool) -> Array:
     """
     wanted = np.dtype(spec.dtype)
     if array.dtype != wanted:
-        if not np.can_cast(array.dtype, wanted, "same_kind" if wanted.kind == "f" else "safe"):
-            raise SampleError("check", f"field '{spec.name}' is {array.dtype}, wanted {wanted}; set its dtype")
-        array = array.astype(wanted)
+        array = _cast(spec, array, wanted)
     if len(array.shape) != len(spec.shape) or any(
         want is not None and got != want for got, want in zip(array.shape, spec.shape, strict=True)
     ):
@@ -131,6 +133,19 @@ def check_array(spec: FieldSpec, array: Array, allow_nonfinite: bool) -> Array:
             f"field '{spec.name}' has {num_bad:,} NaN or infinite values; 'allow_nonfinite: true' keeps them",
         )
     return array
+
+
+def _cast(spec: FieldSpec, array: Array, wanted: np.dtype[Any]) -> Array:
+    """Integers become any integers that hold them; other kinds only what loses no more than precision."""
+    are_integers = wanted.kind in "iu" and array.dtype.kind in "iu"
+    if not are_integers and not np.can_cast(array.dtype, wanted, "same_kind" if wanted.kind == "f" else "safe"):
+        raise SampleError("check", f"field '{spec.name}' is {array.dtype}, wanted {wanted}; set its dtype")
+    with np.errstate(over="ignore"):  # an infinity shows in the check for them
+        found = array.astype(wanted)
+    if are_integers and (found != array).any():
+        values = f"{array.min()}..{array.max()}"
+        raise SampleError("check", f"field '{spec.name}': {values} do not fit {wanted}; set a wider dtype")
+    return found
 
 
 def _shape_text(shape: Shape) -> str:

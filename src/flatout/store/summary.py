@@ -156,8 +156,8 @@ def _field_of_store(store: StoreReader, spec: FieldSpec) -> FieldSummary:
 
 
 def _measure(store: StoreReader, spec: FieldSpec, num_bytes: int) -> dict[str, Any]:
-    """Lowest, highest and mean value of samples spread evenly over the store."""
-    if spec.kind == "text" or not len(store) or not num_bytes:
+    """Lowest, highest and mean finite value of samples spread evenly over the store."""
+    if spec.kind == "text" or np.dtype(spec.dtype).kind == "c" or not len(store) or not num_bytes:
         return {}
     count = max(1, min(len(store), int(len(store) * RANGE_BYTES / num_bytes)))
     low, high, total, num_values = math.inf, -math.inf, 0.0, 0
@@ -165,8 +165,9 @@ def _measure(store: StoreReader, spec: FieldSpec, num_bytes: int) -> dict[str, A
     shards, rows = store.numbers["shard"][positions], store.numbers["row"][positions]
     for shard, row in zip(shards.tolist(), rows.tolist(), strict=True):
         array = store.shard(shard).read(spec.name, row)
+        array = array[np.isfinite(array)]
         if array.size:
-            low, high = min(low, float(np.nanmin(array))), max(high, float(np.nanmax(array)))
+            low, high = min(low, float(array.min())), max(high, float(array.max()))
             total, num_values = total + float(array.sum(dtype=np.float64)), num_values + array.size
     if not num_values:
         return {}
@@ -210,7 +211,8 @@ def _missing(job: Job, sizes: Array, known: set[str]) -> list[BadRow]:
 
 
 def _field_of_source(spec: FieldSpec, probed: Sequence[Forms], job: Job, num_samples: int) -> FieldSummary:
-    sizes = np.array([math.prod(sample[spec.name].shape) for row in probed for sample in row])
+    forms = [sample[spec.name] for row in probed for sample in row if spec.name in sample]
+    sizes = np.array([math.prod(form.shape) for form in forms])
     num_bytes = int(sizes.mean() * spec.stored_dtype.itemsize * num_samples)
     lengths = _lengths(sizes) if spec.is_ragged else None
     section = job.sections.get(spec.name)

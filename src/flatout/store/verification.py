@@ -15,7 +15,7 @@ from flatout.source import hash_file
 from flatout.store import layout
 from flatout.store.checks import content_hash
 from flatout.store.commit import QUARANTINE, STATS
-from flatout.store.index import read_index
+from flatout.store.index import index_schema, length_column, read_index
 from flatout.store.metadata import ROOT, SHARD_FOLDER, StoreMeta, load_metadata
 from flatout.store.progress import Progress, Silent
 from flatout.store.shard_file import check_through_libhdf5
@@ -106,6 +106,8 @@ def _index(folder: Path, meta: StoreMeta) -> tuple[Any, list[Damage]]:
         if hash_file(folder / meta.index) != meta.index_blake3:
             return None, [Damage(meta.index, "its hash differs from the recorded one")]
         index = read_index(folder / meta.index)
+        if index.schema != index_schema(meta.fields) or any(column.null_count for column in index.columns):
+            return None, [Damage(meta.index, "it has other columns than an index has")]
         return index, list(_index_against_root(meta, index))
     except (OSError, StoreError) as error:
         return None, [Damage(meta.index, str(error))]
@@ -114,10 +116,10 @@ def _index(folder: Path, meta: StoreMeta) -> tuple[Any, list[Damage]]:
 def _index_against_root(meta: StoreMeta, index: Any) -> Iterator[Damage]:
     if index.num_rows != meta.num_samples:
         yield Damage(meta.index, f"{index.num_rows:,} rows, the root says {meta.num_samples:,}")
-    if index.num_rows and int(index["shard"].to_numpy().max()) >= len(meta.shards):
-        yield Damage(meta.index, "it names a shard that the root does not have")
-    if index.num_rows and int(index["split"].to_numpy().max()) >= len(meta.splits):
-        yield Damage(meta.index, "it names a split that the root does not have")
+    for name, known in (("shard", meta.shards), ("split", meta.splits)):
+        numbers = index[name].to_numpy()
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(known):
+            yield Damage(meta.index, f"it names a {name} that the root does not have")
     identity = content_hash(index["key"].to_pylist(), index["digest"].to_numpy())
     if identity != meta.content_hash:
         yield Damage(meta.index, "its samples' content hash differs from the root's")
@@ -164,11 +166,13 @@ def _against_index(name: str, reader: ShardReader, rows: Any) -> Iterator[Damage
     if at.min() < 0 or at.max() >= len(reader) or len(np.unique(at)) < len(at):
         yield Damage(name, "the index names rows that the shard does not have, or one twice")
         return
-    pairs = (
-        (layout.KEY_HASH, "key_hash", "is another sample"),
-        (layout.DIGEST, "digest", "has other content"),
-    )
+    pairs = [
+        (reader.tables[layout.KEY_HASH], "key_hash", "is another sample"),
+        (reader.tables[layout.DIGEST], "digest", "has other content"),
+    ]
+    ragged = [name for name, spec in reader.fields.items() if spec.is_ragged]
+    pairs += [(reader.lengths(name), length_column(name), "has another length") for name in ragged]
     for table, column, what in pairs:
-        differs = np.flatnonzero(reader.tables[table][at] != rows[column].to_numpy())
+        differs = np.flatnonzero(table[at] != rows[column].to_numpy())
         for position in differs.tolist():
             yield Damage(name, f"the sample {what} than the index says", rows["key"][position].as_py())

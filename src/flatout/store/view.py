@@ -55,10 +55,13 @@ def write_view(
             for spec in fields:
                 build = _ragged if spec.is_ragged else _fixed
                 build(file, spec, readers, samples, runs)
+                if not spec.is_ragged and layout.is_quantised(spec):
+                    scales = _gathered(layout.scale_path(spec.name), readers, runs)
+                    file[_free_name(f"{spec.name}_scale", fields)] = scales
         else:
             for number, reader in enumerate(readers):
                 file[f"shards/{number:06d}"] = h5py.ExternalLink(_name(reader), "/")
-        _samples(file, samples, splits)
+        _samples(file, fields, samples, splits)
         file.flush()
         image = file.id.get_file_image()
     write_durable(folder / VIEW, [image])
@@ -84,8 +87,6 @@ def _fixed(
         virtual[run.at : run.at + run.count] = source[run.row : run.row + run.count]
     file.create_virtual_dataset(spec.name, virtual, fillvalue=_fill(spec))
     _describe(file[spec.name], spec)
-    if layout.is_quantised(spec):
-        file[f"{spec.name}_scale"] = _gathered(layout.scale_path(spec.name), readers, runs)
 
 
 def _ragged(
@@ -116,12 +117,17 @@ def _ragged(
     group.create_virtual_dataset("values", virtual, fillvalue=_fill(spec))
 
 
-def _samples(file: Any, samples: Any, splits: Sequence[str]) -> None:
+def _samples(file: Any, fields: Sequence[FieldSpec], samples: Any, splits: Sequence[str]) -> None:
     """What tells the samples apart: keys and split names, as ordinary HDF5 strings."""
-    text = h5py.string_dtype()
-    file.create_dataset("key", data=samples["key"].to_pylist(), dtype=text, shape=(samples.num_rows,))
     names = [splits[number] for number in samples["split"].to_pylist()]
-    file.create_dataset("split", data=names, dtype=text, shape=(samples.num_rows,))
+    for name, texts in (("key", samples["key"].to_pylist()), ("split", names)):
+        place = _free_name(name, fields)
+        file.create_dataset(place, data=texts, dtype=h5py.string_dtype(), shape=(samples.num_rows,))
+
+
+def _free_name(name: str, fields: Sequence[FieldSpec]) -> str:
+    """The name itself, or below `flatout/` where a field is called so."""
+    return f"flatout/{name}" if any(spec.name == name for spec in fields) else name
 
 
 def _gathered(table: str, readers: Sequence[ShardReader], runs: Sequence[Run]) -> Array:
@@ -136,13 +142,13 @@ def _describe(item: Any, spec: FieldSpec) -> None:
     item.attrs["encoding"] = spec.encoding
     item.attrs["dtype"] = spec.dtype
     item.attrs["shape"] = [-1 if n is None else n for n in spec.shape]
-    if spec.classes:
-        item.attrs["classes"] = list(spec.classes)
+    if spec.classes:  # a dataset: an attribute holds no more than 4,095 names
+        item.file[f"flatout/classes/{spec.name}"] = list(spec.classes)
 
 
 def _fill(spec: FieldSpec) -> Any:
     """NaN where the dtype has one: a missing shard then shows instead of looking like zeros."""
-    return np.nan if spec.stored_dtype.kind in "fc" else None
+    return spec.stored_dtype.type(np.nan) if spec.stored_dtype.kind in "fc" else None
 
 
 def _name(reader: ShardReader) -> str:
