@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from flatout.errors import ConfigError
 from flatout.loader.buffers import BufferPool
-from flatout.loader.fixed import FixedRows, LoadedRows, Places, load_table, open_fixed
-from flatout.loader.ragged import RaggedRows, open_ragged
+from flatout.loader.crc import CrcCheck
+from flatout.loader.fixed import FixedRows, LoadedRows, load_table, open_fixed
+from flatout.loader.places import Places
+from flatout.loader.ragged import RaggedRows, RaggedRule
 from flatout.store import StoreReader, layout
 from flatout.types import Array, FieldSpec
 
@@ -23,63 +27,68 @@ SCALE = "_scale"
 
 
 @dataclass(frozen=True)
-class RaggedRule:
-    """How ragged samples become rectangular."""
+class ReadRule:
+    """How samples are read and checked."""
 
-    max_length: int | None = None
-    """Longest kept; the rest is cut."""
-    crop: str = "head"
-    """Which part is kept: head, tail or random."""
-    multiple: int = 1
-    """Padded lengths are multiples of this."""
-    to_max: bool = False
-    """Pad every batch to `max_length` instead of to its longest sample."""
+    crc: str = "first"
+    """`first`, `always` or `off`."""
+    ragged: RaggedRule = RaggedRule()  # noqa: RUF009  frozen
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    """One fixed-shape part of a batch."""
+
+    rows: FixedRows
+    pool: BufferPool
+    check: CrcCheck | None
 
 
 class Fetcher:
     """Reads batches of one split of one store. Several threads may call `fetch` at once."""
 
-    def __init__(
-        self, store: StoreReader, positions: Array, batch_size: int, rule: RaggedRule | None = None
-    ) -> None:
+    def __init__(self, store: StoreReader, positions: Array, batch_size: int, rule: ReadRule) -> None:
+        if clash := {KEY, VALID} & set(store.fields):
+            raise ConfigError(f"a field called '{clash.pop()}' clashes with what a batch always has; rename it")
         self.store = store
-        numbers = store.numbers
-        self._places = Places(numbers["shard"][positions], numbers["row"][positions])
-        self._keys = LoadedRows(numbers["key_hash"][positions].view(np.int64))
-        self._num_samples = len(positions)
-        self._fixed: dict[str, tuple[FixedRows, BufferPool]] = {}
+        self._batch_size = batch_size
+        self._places = Places.of(store, positions)
+        self._fixed: dict[str, _Fixed] = {}
         self._ragged: dict[str, RaggedRows] = {}
         for name, spec in store.fields.items():
+            always = rule.crc == "always"
+            check = None if rule.crc == "off" else CrcCheck(store, spec, self._places, always=always)
             if spec.is_ragged or spec.compression != "none":
-                self._ragged[name] = open_ragged(store, spec, self._places, rule or RaggedRule())
+                self._ragged[name] = RaggedRows(store, spec, self._places, rule.ragged, check)
             else:
-                self._add(
-                    name, open_fixed(store, spec, self._places), _row(spec), spec.stored_dtype, batch_size
-                )
+                self._add(name, open_fixed(store, spec, self._places), spec.stored_dtype, _row(spec), check)
             if layout.is_quantised(spec):
-                self._add(f"{name}{SCALE}", self._scales(spec), (2,), np.dtype("<f4"), batch_size)
-        self._add(KEY, self._keys, (), np.dtype(np.int64), batch_size)
+                self._add(f"{name}{SCALE}", self._scales(spec), np.dtype("<f4"), (2,))
+        keys = LoadedRows(store.numbers["key_hash"][positions].view(np.int64))
+        self._add(KEY, keys, np.dtype(np.int64), ())
 
     @property
     def bytes_per_row(self) -> int:
         """Bytes of one sample's fixed fields, and of a ragged one's mean length."""
-        return sum(pool.row_bytes for _, pool in self._fixed.values()) + sum(
-            ragged.mean_bytes for ragged in self._ragged.values()
-        )
+        fixed = sum(part.pool.row_bytes for part in self._fixed.values())
+        return fixed + sum(ragged.mean_bytes for ragged in self._ragged.values())
 
     def fetch(self, positions: Array) -> dict[str, torch.Tensor]:
         """One batch: a tensor a field, in the order of `positions`.
 
         Raises:
             IndexError: a position lies outside the split: NumPy's clip mode would serve a wrong sample.
+            StoreCorruptError: a sample's bytes do not match their checksum.
         """
-        if len(positions) and (positions.min() < 0 or positions.max() >= self._num_samples):
-            raise IndexError(f"positions {positions.min()}..{positions.max()} of {self._num_samples} samples")
+        if len(positions) and (positions.min() < 0 or positions.max() >= len(self._places)):
+            raise IndexError(f"positions {positions.min()}..{positions.max()} of {len(self._places)} samples")
         batch: dict[str, torch.Tensor] = {}
-        for name, (rows, pool) in self._fixed.items():
-            buffer = pool.take()
-            rows.gather(positions, buffer)
-            batch[name] = pool.hand_out(buffer, len(positions))
+        for name, part in self._fixed.items():
+            buffer = part.pool.take()
+            part.rows.gather(positions, buffer)
+            if part.check is not None:
+                part.check.require(positions, buffer)
+            batch[name] = part.pool.hand_out(buffer, len(positions))
         for name, ragged in self._ragged.items():
             batch[name], lengths = ragged.gather(positions)
             if lengths is not None:
@@ -87,9 +96,15 @@ class Fetcher:
         return batch
 
     def _add(
-        self, name: str, rows: FixedRows, shape: tuple[int, ...], dtype: np.dtype[Any], batch_size: int
+        self,
+        name: str,
+        rows: FixedRows,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        check: CrcCheck | None = None,
     ) -> None:
-        self._fixed[name] = rows, BufferPool((batch_size, *shape), dtype)
+        check = check if math.prod(shape) else None  # an empty sample has no bytes to check
+        self._fixed[name] = _Fixed(rows, BufferPool((self._batch_size, *shape), dtype), check)
 
     def _scales(self, spec: FieldSpec) -> LoadedRows:
         path = layout.scale_path(spec.name)
@@ -107,7 +122,6 @@ def restore(batch: Mapping[str, torch.Tensor], fields: Mapping[str, FieldSpec]) 
     for name, spec in fields.items():
         if spec.encoding == "none" or name not in restored:
             continue
-        dtype = getattr(torch, spec.dtype)
         values = restored[name]
         if spec.encoding == "bfloat16":
             values = values.view(torch.bfloat16)
@@ -115,5 +129,5 @@ def restore(batch: Mapping[str, torch.Tensor], fields: Mapping[str, FieldSpec]) 
             scale = batch[f"{name}{SCALE}"]
             shape = (-1, *(1,) * (values.dim() - 1))
             values = torch.addcmul(scale[:, 1].view(shape), values.to(torch.float32), scale[:, 0].view(shape))
-        restored[name] = values.to(dtype)
+        restored[name] = values.to(getattr(torch, spec.dtype))
     return restored

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from flatout.loader.mapped import Extent, MappedRows, can_map, map_rows
+from flatout.loader.places import Places
 from flatout.store import StoreReader
 from flatout.types import Array, FieldSpec
 
@@ -22,17 +23,6 @@ class FixedRows(Protocol):
 
     def gather(self, positions: Array, out: Array) -> None:
         """Copy the rows at these positions of the split into the first rows of `out`."""
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where each sample of a split stands: shard and row, in index order."""
-
-    shards: Array
-    rows: Array
-
-    def __len__(self) -> int:
-        return len(self.shards)
 
 
 @dataclass(frozen=True)
@@ -102,8 +92,3 @@ def extents_of(store: StoreReader, spec: FieldSpec) -> list[Extent]:
     """Where each shard keeps this field's rows."""
     shards = [store.shard(number) for number in range(len(store.meta.shards))]
     return [Extent(shard.path, shard.offset_of(spec.name) or 0, len(shard)) for shard in shards]
-
-
-def row_shape(spec: FieldSpec) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and stored dtype of one row."""
-    return tuple(n or 0 for n in spec.shape), spec.stored_dtype

@@ -14,7 +14,7 @@ import torch
 
 from flatout.errors import ConfigError, LoaderStateError
 from flatout.loader.batches import BatchRule, EpochOrder
-from flatout.loader.fetch import VALID, Fetcher, RaggedRule, restore
+from flatout.loader.fetch import VALID, Fetcher, ReadRule, restore
 from flatout.loader.order import Order, Sequential, Shuffled
 from flatout.loader.prefetch import Prefetcher
 from flatout.loader.ranks import rank_and_world
@@ -53,7 +53,7 @@ class FastDataLoader:
         prefetch_factor: int = 4,
         rank: int | None = None,
         world_size: int | None = None,
-        ragged: RaggedRule | None = None,
+        read: ReadRule | None = None,
     ) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size {batch_size}: at least 1 is needed")
@@ -71,7 +71,7 @@ class FastDataLoader:
         self._num_threads = min(2, os.cpu_count() or 1) if num_workers is None else num_workers
         self._depth = max(1, prefetch_factor)
         self._ranks = (rank, world_size)
-        self._ragged = ragged
+        self._read = read or ReadRule()
         self._global_batch: int | None = None
         self._epoch, self._start = 0, 0
         self._spare = _Spare()
@@ -145,7 +145,7 @@ class FastDataLoader:
             return spare, epoch * rule.num_batches
         if spare is not None:
             spare.close()
-        maker = _Maker(self.store, self._positions, self._order, rule, self._ragged)
+        maker = _Maker(self.store, self._positions, self._order, rule, self._read)
         unit = max(1, min(16, UNIT_BYTES // max(maker.bytes_per_batch(), 1)))
         return Prefetcher(maker, number, self._num_threads, self._depth, unit), epoch * rule.num_batches
 
@@ -202,11 +202,11 @@ class _Maker:
     """Item number in, batch out: what the producers call."""
 
     def __init__(
-        self, store: StoreReader, positions: Array, order: Order, rule: BatchRule, ragged: RaggedRule | None
+        self, store: StoreReader, positions: Array, order: Order, rule: BatchRule, read: ReadRule
     ) -> None:
         self._order = EpochOrder(order)
         self._rule = rule
-        self._fetcher = Fetcher(store, positions, rule.largest, ragged)
+        self._fetcher = Fetcher(store, positions, rule.largest, read)
         self._masked = rule.world > 1 and not rule.drop_last
         self._lock = threading.Lock()
 

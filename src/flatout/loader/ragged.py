@@ -4,24 +4,40 @@ from __future__ import annotations
 
 import math
 import weakref
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from flatout.loader.crc import CrcCheck
+from flatout.loader.places import Places
 from flatout.store import StoreReader
 from flatout.types import Array, FieldSpec
 
-if TYPE_CHECKING:
-    from flatout.loader.fetch import RaggedRule
-    from flatout.loader.fixed import Places
+
+@dataclass(frozen=True)
+class RaggedRule:
+    """How ragged samples become rectangular."""
+
+    max_length: int | None = None
+    """Longest kept; the rest is cut."""
+    crop: str = "head"
+    """Which part is kept: head or tail."""
+    multiple: int = 1
+    """Padded lengths are multiples of this."""
+    to_max: bool = False
+    """Pad every batch to `max_length` instead of to its longest sample."""
 
 
 class RaggedRows:
     """One ragged (or compressed) field of a split."""
 
-    def __init__(self, store: StoreReader, spec: FieldSpec, places: Places, rule: RaggedRule) -> None:
+    def __init__(
+        self, store: StoreReader, spec: FieldSpec, places: Places, rule: RaggedRule, check: CrcCheck | None
+    ) -> None:
+        self._check = check
         self._store = store
         self._spec = spec
         self._places = places
@@ -39,6 +55,8 @@ class RaggedRows:
     def gather(self, positions: Array) -> tuple[torch.Tensor, torch.Tensor | None]:
         """(B, longest, ...) with zeros behind shorter samples, and their lengths (None: all are equal)."""
         samples = self._samples(positions)
+        if self._check is not None:
+            self._check.require(positions, samples)
         if self._axis < 0:
             return self._stacked(samples), None
         samples = [self._cut(sample) for sample in samples]
@@ -79,11 +97,6 @@ class RaggedRows:
             longest = self._rule.max_length
         shape[self._axis] = -(-longest // self._rule.multiple) * self._rule.multiple
         return tuple(shape)
-
-
-def open_ragged(store: StoreReader, spec: FieldSpec, places: Places, rule: RaggedRule) -> RaggedRows:
-    """The reader of a ragged or compressed field."""
-    return RaggedRows(store, spec, places, rule)
 
 
 def ragged_lengths(store: StoreReader, spec: FieldSpec, positions: Array) -> Array:

@@ -57,5 +57,5 @@ class LoaderState:
             if saved != wanted:
                 raise LoaderStateError(
                     f"the saved state has {name} {saved}, this loader has {wanted}: the samples left of its "
-                    "epoch are not these. Use the same store and settings, or start a new epoch without the state"
+                    "epoch are not these. Use the same store and settings, or start without the state"
                 )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from flatout.store.preprocessor import DataPreprocessor as DataPreprocessor
     from flatout.store.progress import Progress as Progress
     from flatout.store.reader import StoreReader as StoreReader
+    from flatout.store.shard_reader import ShardReader as ShardReader
     from flatout.store.statistics import RunStats as RunStats
     from flatout.store.summary import FieldSummary as FieldSummary
     from flatout.store.summary import Summary as Summary
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "DataPreprocessor": "preprocessor",
     "StoreReader": "reader",
+    "ShardReader": "shard_reader",
     "RunStats": "statistics",
     "Progress": "progress",
     "verify": "verification",

@@ -34,9 +34,12 @@ class JournalHead:
     fields: tuple[FieldSpec, ...]
     fingerprint: Mapping[str, Any]
     first_task: int
+    num_tasks: int
     rows_per_shard: int
     adopted: tuple[ShardMeta, ...] = ()
     """Shards that an earlier plan finished and no root names yet."""
+    is_forced: bool = False
+    """Whether everything was to be made again; only then another such run may use what this one finished."""
 
     @property
     def plan_file(self) -> str:
@@ -54,6 +57,10 @@ class Journal:
     def shards(self) -> list[ShardMeta]:
         """Every shard that this plan has finished."""
         return [shard for receipt in self.receipts.values() for shard in receipt.shards]
+
+    def is_later_try(self, task: int) -> bool:
+        """Whether a task made rows again that had failed, beside the plan's own."""
+        return task >= self.head.first_task + self.head.num_tasks
 
     def append(self, receipt: Receipt) -> None:
         """Note a finished task; when this returns, a crash no longer loses it."""

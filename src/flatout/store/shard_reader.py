@@ -103,6 +103,21 @@ class ShardReader:
         others = math.prod(n for n in spec.shape if n is not None)
         return tuple((stop - start) // others if n is None else n for n in spec.shape)
 
+    def has_block_crcs(self, name: str) -> bool:
+        """Whether a field's crcs are per 64 KiB of its data rather than per sample."""
+        spec = self.fields[name]
+        return spec.compression == "none" and checks.uses_blocks(len(self), self.data(name).nbytes)
+
+    def byte_range(self, name: str, row: int) -> tuple[int, int]:
+        """Where a sample's bytes stand within its uncompressed field."""
+        spec = self.fields[name]
+        item = spec.stored_dtype.itemsize
+        if spec.is_ragged:
+            start, stop = self.tables[layout.offsets_path(name)][row : row + 2].tolist()
+            return start * item, stop * item
+        row_bytes = item * math.prod(n or 0 for n in spec.shape)
+        return row * row_bytes, (row + 1) * row_bytes
+
     def bad_rows(self, name: str) -> list[int]:
         """Rows of a field whose bytes do not match their crc."""
         spec, crcs = self.fields[name], self.tables[layout.crc_path(name)]

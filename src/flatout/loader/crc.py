@@ -1,0 +1,64 @@
+"""Checksums at read time: each sample's bytes are compared with their crc the first time they are delivered.
+
+What has been seen once is not compared again (`first`), or every time (`always`): disk, page cache and copy
+are checked, and after the first epoch `first` costs one look at a counter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flatout.errors import StoreCorruptError
+from flatout.loader.places import Places
+from flatout.store import ShardReader, StoreReader, layout
+from flatout.store.checks import BLOCK_BYTES, crc32c
+from flatout.types import Array, FieldSpec
+
+
+class CrcCheck:
+    """The checks of one field of a split. Threads may share it: at worst two check the same sample."""
+
+    def __init__(self, store: StoreReader, spec: FieldSpec, places: Places, *, always: bool = False) -> None:
+        self._store = store
+        self._spec = spec
+        self._places = places
+        self._always = always
+        self._seen = np.zeros(len(places), bool)
+        self._is_done = False
+
+    def bad_rows(self, positions: Array, samples: Any) -> list[int]:
+        """Places in this batch whose bytes are not what was written; `samples[i]` is as stored."""
+        if self._is_done:
+            return []
+        fresh = np.arange(len(positions)) if self._always else np.flatnonzero(~self._seen[positions])
+        bad = [at for at in fresh.tolist() if not self._is_good(int(positions[at]), samples[at])]
+        self._seen[positions[np.setdiff1d(fresh, bad)]] = True
+        self._is_done = not self._always and bool(self._seen.all())
+        return bad
+
+    def require(self, positions: Array, samples: Any) -> None:
+        """Raise for the first bad sample of the batch, if there is one."""
+        for at in self.bad_rows(positions, samples)[:1]:
+            raise self.error(int(positions[at]))
+
+    def error(self, position: int) -> StoreCorruptError:
+        """What to raise for a bad sample: shard, sample, field, and how to mend it."""
+        shard, row = self._find(position)
+        key = shard.keys()[row]
+        return shard.damaged(f"field '{self._spec.name}' of sample '{key}' does not match its checksum")
+
+    def _find(self, position: int) -> tuple[ShardReader, int]:
+        return self._store.shard(int(self._places.shards[position])), int(self._places.rows[position])
+
+    def _is_good(self, position: int, sample: Array) -> bool:
+        shard, row = self._find(position)
+        crcs = shard.tables[layout.crc_path(self._spec.name)]
+        if not shard.has_block_crcs(self._spec.name):
+            return crc32c(sample) == int(crcs[row])
+        # Small samples share a crc: the blocks that hold this one are checked where they stand.
+        flat = shard.data(self._spec.name).reshape(-1).view(np.uint8)
+        start, stop = shard.byte_range(self._spec.name, row)
+        blocks = range(start // BLOCK_BYTES, -(-stop // BLOCK_BYTES))
+        return all(crc32c(flat[at * BLOCK_BYTES : (at + 1) * BLOCK_BYTES]) == int(crcs[at]) for at in blocks)
