@@ -73,7 +73,10 @@ class FastDataLoader:
         self._ranks = (rank, world_size)
         self._read = read or ReadRule()
         self._global_batch: int | None = None
-        self._epoch, self._start = 0, 0
+        self._next = (0, 0)
+        """Epoch and batch at which the next iterator starts."""
+        self._at = (0, 0)
+        """Epoch and batch up to which the newest iterator has yielded."""
         self._spare = _Spare()
 
     def __len__(self) -> int:
@@ -85,12 +88,12 @@ class FastDataLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """The next iterator runs this epoch: from its start, or from where a loaded state of it stood."""
-        if epoch != self._epoch:
-            self._epoch, self._start = epoch, 0
+        if epoch != self._next[0]:
+            self._next = self._at = (epoch, 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the newest iterator stands, in samples yielded to the user."""
-        return self._state(self._epoch, self._start).to_dict()
+        return self._state(*self._at).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iterator continues where the state was taken, on any number of ranks.
@@ -106,7 +109,7 @@ class FastDataLoader:
         rule = self._rule()
         batch = -(-loaded.samples // loaded.global_batch)
         done = batch >= rule.num_batches
-        self._epoch, self._start = (loaded.epoch + 1, 0) if done else (loaded.epoch, batch)
+        self._next = self._at = (loaded.epoch + 1, 0) if done else (loaded.epoch, batch)
 
     def close(self) -> None:
         """End the producers; iterators that are still used start their own."""
@@ -173,29 +176,21 @@ class _Cursor:
         assert self._stream is not None
         batch = self._stream.take()
         self._batch += 1
-        self._note()
+        self._loader._at = (self._epoch, self._batch)
         return restore(batch, self._loader.store.fields)
 
     def _begin(self) -> None:
         loader = self._loader
         self._rule = loader._rule()
-        self._epoch, self._batch = loader._epoch, loader._start
+        self._epoch, self._batch = loader._at = loader._next
         if self._batch < self._rule.num_batches:
             self._stream, _ = loader._stream(self._rule, self._epoch, self._batch)
-        # A break leaves the next epoch to the next iterator.
-        loader._epoch, loader._start = self._epoch + 1, 0
-
-    def _note(self) -> None:
-        """The loader's state is this, the newest, iterator's."""
-        assert self._rule is not None
-        self._loader._epoch, self._loader._start = self._epoch, self._batch
+        loader._next = (self._epoch + 1, 0)  # also after a break
 
     def _finish(self) -> None:
         if self._stream is not None:
             self._loader._spare.put((self._rule, os.getpid()), self._stream)
             self._stream = None
-        if (self._loader._epoch, self._loader._start) == (self._epoch, self._batch):
-            self._loader._epoch, self._loader._start = self._epoch + 1, 0
 
 
 class _Maker:

@@ -11,6 +11,8 @@ from flatout.types import Array, FieldSpec
 
 QUANTISED = {"uint8": (0, 255), "int16": (-32768, 32767)}
 """Encodings that need a scale and an offset, with the integers they span."""
+MAX_QUANTISED = 2.0**126
+"""Largest value that is quantised: restored in float32, half a step more must not become an infinity."""
 
 
 def encode(spec: FieldSpec, array: Array) -> tuple[Array, tuple[float, float] | None]:
@@ -98,8 +100,8 @@ def _quantise(spec: FieldSpec, array: Array) -> tuple[Array, tuple[float, float]
             "encode",
             f"field '{spec.name}': values {array.min():g}..{array.max():g} leave its range {low:g}..{high:g}",
         )
-    if max(abs(low), abs(high)) > np.finfo(np.float32).max:
-        raise SampleError("encode", f"field '{spec.name}': {low:g}..{high:g} leaves the range of float32")
+    if max(abs(low), abs(high)) > MAX_QUANTISED:
+        raise SampleError("encode", f"field '{spec.name}': {low:g}..{high:g} is too wide for float32 steps")
     scale = float(np.float32((high - low) / (high_code - low_code))) or 1.0
     offset = float(np.float32(low - low_code * scale))
     codes = np.rint((array.astype(np.float64) - offset) / scale)

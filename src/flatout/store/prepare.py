@@ -32,10 +32,10 @@ from flatout.store.log import log_to
 from flatout.store.metadata import SHARD_FOLDER
 from flatout.store.progress import Progress, Silent
 from flatout.store.samples import RowFinder, row_hashes, samples_of_shards
-from flatout.store.start import Planner, Start, row_table
+from flatout.store.start import Planner, Start, extends, row_table
 from flatout.store.statistics import RunStats
 from flatout.store.task import BadRow, Receipt, TaskSetup
-from flatout.store.versions import Version, committed, recovered, with_records
+from flatout.store.versions import Version, committed, known_classes, recovered, with_records
 from flatout.types import Array, FieldSpec
 
 logger = logging.getLogger("flatout.prepare")
@@ -97,10 +97,8 @@ class _Prepare:
     def run(self, make_job: Callable[[Mapping[str, Sequence[str]]], Job]) -> RunStats:
         is_fresh = self._options.force or self._options.recover_index
         version = None if is_fresh else committed(self._folder, self._options.distrusted)
-        job = make_job(version.classes if version else {})
-        for note in job.notes:
-            self._say(note)
         journal = journals.find(self._folder)
+        job = self._settle_job(make_job, version, journal)
         finder = RowFinder(job.key_hashes, job.manifest.keys)
         with make_engine(self._config, job.sys_path) as engine:
             states = self._scan(job, finder, version, journal)
@@ -108,15 +106,31 @@ class _Prepare:
                 rows = row_table(job.key_hashes, states)
                 version = recovered(self._folder, self._options.distrusted, rows)
             version = self._usable(version, job)
-            planner = Planner(self._config, self._folder, job, finder, states)
+            is_forced = self._options.force
+            planner = Planner(self._config, self._folder, job, finder, states, is_forced=is_forced)
             start = planner.resume(version, journal)
             if start is not None:
                 done = len(start.journal.receipts)
                 self._say(f"continuing: {done} of {start.plan.num_tasks} shards are finished")
             else:
                 start = planner.start(engine, version, journal)
-            receipts = self._make(engine, job, start)
+            receipts = self._make(engine, job, finder, start)
         return self._commit(job, finder, states, start, receipts)
+
+    def _settle_job(
+        self,
+        make_job: Callable[[Mapping[str, Sequence[str]]], Job],
+        version: Version | None,
+        journal: Journal | None,
+    ) -> Job:
+        """The job, with classes numbered as the samples that exist have them."""
+        job = make_job(version.classes if version is not None else {})
+        if journal is not None and journal.head.fingerprint.get("digest") == job.fingerprint.digest:
+            classes = known_classes(version, journal)
+            job = job if extends(job, classes) else make_job(classes)
+        for note in job.notes:
+            self._say(note)
+        return job
 
     def _scan(self, job: Job, finder: RowFinder, version: Version | None, journal: Journal | None) -> RowStates:
         """Look at the rows' files; those recorded by content are compared by content."""
@@ -148,17 +162,17 @@ class _Prepare:
         self._say(f"making every sample again: {'; '.join(changes)} (--accept-fingerprint would keep them)")
         return None
 
-    def _make(self, engine: Engine, job: Job, start: Start) -> list[Receipt]:
+    def _make(self, engine: Engine, job: Job, finder: RowFinder, start: Start) -> list[Receipt]:
         """Make the shards that are missing; every finished one is noted before the next is counted."""
         plan, journal = start.plan, start.journal
         num_rows = len(plan.todo) + len(np.unique(start.positions))
-        done = list(journal.receipts.values())
-        retry = _positions_of(job, [row for receipt in done for row in receipt.bad])
+        # Rows that failed in the run before are tried again: it may have been the disk, not the file.
+        retry = self._failed_before(finder, start)
+        done = [replace(receipt, bad=()) for receipt in journal.receipts.values()]
         tasks = [row_task(job, n, plan.positions(n)) for n in plan.task_numbers() if n not in journal.receipts]
         if len(retry):
-            # Rows that failed in the run before are tried again: it may have been the disk, not the file.
-            tasks += [row_task(job, plan.first_task + plan.num_tasks + len(journal.receipts), retry)]
-            done = [replace(receipt, bad=()) for receipt in done]
+            number = 1 + max(plan.task_numbers()[-1], *journal.receipts)
+            tasks.append(row_task(job, number, retry))
         self._progress.begin("prepare", len(plan.todo))
         self._progress.advance(len(plan.todo) - sum(task.num_rows for task in tasks))
         bad: list[BadRow] = []
@@ -169,6 +183,16 @@ class _Prepare:
             self._note(receipt)
             check_bad_fraction(self._folder, bad, num_rows, self._config.max_bad_fraction)
         return done
+
+    def _failed_before(self, finder: RowFinder, start: Start) -> Array:
+        """Rows that failed in the run that is continued, and that no later try has made since."""
+        receipts = start.journal.receipts.values()
+        keys = {row.key for receipt in receipts for row in receipt.bad}
+        failed = finder.positions(np.array([hash_key(key) for key in keys], dtype=np.uint64))
+        later = [receipt for receipt in receipts if start.journal.is_later_try(receipt.task)]
+        shards = [shard for receipt in later for shard in receipt.shards]
+        made = samples_of_shards(self._folder, shards, start.fields)
+        return np.setdiff1d(failed[failed >= 0], finder.positions(row_hashes(made)))
 
     def _setup(self, job: Job, fields: Sequence[FieldSpec]) -> TaskSetup:
         allowed = [name for name, section in job.sections.items() if section.allow_nonfinite]
@@ -232,12 +256,6 @@ class _Prepare:
     def _say(self, text: str) -> None:
         logger.info("%s", text)
         self._progress.say(text)
-
-
-def _positions_of(job: Job, bad: Sequence[BadRow]) -> Array:
-    finder = RowFinder(job.key_hashes, job.manifest.keys)
-    found = finder.positions(np.array([hash_key(row.key) for row in bad], dtype=np.uint64))
-    return np.sort(found[found >= 0])
 
 
 def _num_removed(version: Version | None, kept: Array) -> int:

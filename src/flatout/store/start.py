@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,27 +47,39 @@ class Start:
 class Planner:
     """Compares a job with what the store has, and plans the rest."""
 
-    def __init__(self, config: Config, folder: Path, job: Job, finder: RowFinder, states: RowStates) -> None:
+    def __init__(
+        self,
+        config: Config,
+        folder: Path,
+        job: Job,
+        finder: RowFinder,
+        states: RowStates,
+        *,
+        is_forced: bool = False,
+    ) -> None:
         self._config = config
         self._folder = folder
         self._job = job
         self._finder = finder
         self._states = states
+        self._is_forced = is_forced
 
     def resume(self, version: Version | None, journal: Journal | None) -> Start | None:
         """Continue an earlier run if its plan is the one that would be made now."""
-        if journal is None or not self._made_by_same(journal):
+        if journal is None or not self._can_use(journal):
             return None
         head = journal.head
         version = with_shards(self._folder, version, journal, head.adopted)
         kept, positions, todo = self._compare(version)
         plan = self._plan(todo, head.fields, head.rows_per_shard, head.first_task)
-        return Start(version, kept, positions, plan, head.fields, journal) if plan.digest == head.plan else None
+        if plan.digest != head.plan:
+            return None
+        return Start(version, kept, positions, plan, _with_classes(head.fields, self._job), journal)
 
     def start(self, engine: Engine, version: Version | None, journal: Journal | None) -> Start:
         """Plan anew. Shards that another plan finished count as being there already."""
         adopted: tuple[ShardMeta, ...] = ()
-        if journal is not None and self._made_by_same(journal):
+        if journal is not None and self._can_use(journal):
             adopted = self._adopted(version, journal)
             version = with_shards(self._folder, version, journal, adopted)
         kept, positions, todo = self._compare(version)
@@ -76,7 +88,16 @@ class Planner:
         plan = self._plan(todo, fields, rows_per_shard(bytes_per_row, len(todo)), first_task)
         check_free_space(self._folder, bytes_per_row * len(todo))
         fingerprint = self._job.fingerprint.to_json()
-        head = JournalHead(plan.digest, fields, fingerprint, first_task, plan.rows_per_shard, adopted)
+        head = JournalHead(
+            plan=plan.digest,
+            fields=fields,
+            fingerprint=fingerprint,
+            first_task=first_task,
+            num_tasks=plan.num_tasks,
+            rows_per_shard=plan.rows_per_shard,
+            adopted=adopted,
+            is_forced=self._is_forced,
+        )
         opened = journals.begin(self._folder, head, row_table(self._job.key_hashes, self._states))
         logger.info("plan: %d rows to make, %d samples kept, %d shards", len(todo), len(kept), plan.num_tasks)
         return Start(version, kept, positions, plan, fields, opened)
@@ -87,7 +108,8 @@ class Planner:
         The new plan's record of the rows will speak for them: a sample whose source has changed since must
         not be among them, or the next run would take it for current.
         """
-        shards = (*journal.head.adopted, *journal.shards())
+        named = {shard.file for shard in version.shards} if version is not None else set()
+        shards = [s for s in (*journal.head.adopted, *journal.shards()) if s.file not in named]
         grown = with_shards(self._folder, version, journal, shards)
         if grown is None or grown is version:
             return ()
@@ -96,9 +118,14 @@ class Planner:
         live = counts[len(grown.shards) - len(shards) :].tolist()
         return tuple(shard for shard, count in zip(shards, live, strict=True) if count == shard.rows)
 
-    def _made_by_same(self, journal: Journal) -> bool:
-        """Whether the journal's shards were made by the code and settings of this job."""
-        return bool(journal.head.fingerprint.get("digest") == self._job.fingerprint.digest)
+    def _can_use(self, journal: Journal) -> bool:
+        """Whether the journal's shards were made as this job would make them."""
+        head = journal.head
+        if head.fingerprint.get("digest") != self._job.fingerprint.digest:
+            return False
+        if self._is_forced and not head.is_forced:
+            return False
+        return extends(self._job, {spec.name: spec.classes for spec in head.fields if spec.classes})
 
     def _plan(self, todo: Array, fields: Sequence[FieldSpec], per_shard: int, first_task: int) -> Plan:
         fingerprint = self._job.fingerprint.digest
@@ -142,6 +169,12 @@ class Planner:
             raise PrepareError("there are no rows to prepare")
         fields = specify(self._job.sections, self._job.kinds, probed)
         return fields, stored_bytes_per_row(fields, probed)
+
+
+def extends(job: Job, classes: Mapping[str, Sequence[str]]) -> bool:
+    """Whether the job numbers these classes as samples that exist have them numbered."""
+    lists = {name: getattr(job.sections.get(name), "classes", None) or () for name in classes}
+    return all(list(lists[name])[: len(names)] == list(names) for name, names in classes.items())
 
 
 def row_table(key_hashes: Array, states: RowStates, *, lasting: bool = False) -> Any:

@@ -116,6 +116,16 @@ def _same_form(version: Version, journal: Journal) -> bool:
     return forms[0] == forms[1]
 
 
+def known_classes(version: Version | None, journal: Journal) -> dict[str, Sequence[str]]:
+    """Class lists that samples have been made with already, committed or not: they may only grow."""
+    known = version.classes if version is not None else {}
+    for spec in journal.head.fields:
+        before = tuple(known.get(spec.name, ()))
+        if spec.classes and spec.classes[: len(before)] == before:
+            known[spec.name] = spec.classes
+    return known
+
+
 def with_records(samples: Any, positions: Any, rows: Any) -> Any:
     """Samples with what is recorded of their rows."""
     picked = rows.select(RECORD_COLUMNS).take(pa.array(np.asarray(positions)))
