@@ -44,16 +44,11 @@ def in_caller() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory, in_caller: None) -> tuple[Demo, Outcome]:
     demo = Demo(tmp_path_factory.mktemp("demo") / "all", FILES_A_CLASS)
-    outcome = Outcome(
-        demo.make(),
-        demo.read_before(),
-        demo.prepare(Silent()),
-        demo.verify(Silent()),
-        demo.read_after(),
-        demo.damage_and_mend(Silent()),
-        demo.add_one(Silent()),
-    )
-    return demo, outcome
+    made, before = demo.make(), demo.read_before()
+    prepared, verified, after = demo.prepare(Silent()), demo.verify(Silent()), demo.read_after()
+    damaged = demo.damage()
+    mended, added = demo.mend(damaged, Silent()), demo.add_one(Silent())
+    return demo, Outcome(made, before, prepared, verified, after, damaged, mended, added)
 
 
 @pytest.fixture
@@ -124,14 +119,14 @@ def test_before_and_after_read_equally_many_samples(told: tuple[Demo, Outcome]) 
 
 def test_every_broken_promise_is_noticed(told: tuple[Demo, Outcome]) -> None:
     _, good = told
-    mended, added = good.mended, good.added
+    damaged, mended, added = good.damaged, good.mended, good.added
     wrong = [
         replace(good, recordings=replace(good.recordings, broken=())),
-        replace(good, verified=mended.found),
+        replace(good, verified=damaged.report),
         replace(good, after=replace(good.after, differing=("a",))),
-        replace(good, mended=replace(mended, key="another")),
+        replace(good, damaged=replace(damaged, key="another")),
         replace(good, mended=replace(mended, same_content=False)),
-        replace(good, mended=replace(mended, after=mended.found)),
+        replace(good, mended=replace(mended, report=damaged.report)),
         replace(good, added=Added(added.file, good.prepared)),
     ]
     assert [len(outcome.problems()) for outcome in wrong] == [1] * len(wrong)
@@ -140,7 +135,7 @@ def test_every_broken_promise_is_noticed(told: tuple[Demo, Outcome]) -> None:
 
 def test_the_arithmetic_of_the_summary(told: tuple[Demo, Outcome]) -> None:
     _, outcome = told
-    slow, fast = Timing(100, (4.0, 1.0, 2.0)), Timing(100, (0.5, 0.25, 0.1))
+    slow, fast = Timing(100, (4.0, 2.0, 3.0)), Timing(100, (0.5, 0.25, 0.3))
     made = replace(
         outcome,
         before=replace(outcome.before, timing=slow),

@@ -15,7 +15,7 @@ from flatout.cli.options import JsonOption
 from flatout.cli.output import console, emit_json, say_error
 from flatout.cli.progress import ProgressBar
 from flatout.cli.words import bytes_text, seconds_text
-from flatout.demo import Added, After, Before, Demo, Mended, Outcome, Recordings
+from flatout.demo import Added, After, Before, Damaged, Demo, Mended, Outcome, Recordings
 from flatout.store import RunStats, VerifyReport
 
 
@@ -108,8 +108,10 @@ def tell_story(demo: Demo, teller: Teller) -> Outcome:
         "One byte of the store is flipped, as a failing disk does.",
         "flatout verify MY_STORE --repair",
     )
+    damaged = demo.damage()
+    _tell_damaged(teller, damaged)
     with _Bar() as bar:
-        mended = demo.damage_and_mend(bar)
+        mended = demo.mend(damaged, bar)
     _tell_mended(teller, mended)
 
     teller.begin(
@@ -120,7 +122,7 @@ def tell_story(demo: Demo, teller: Teller) -> Outcome:
     with _Bar() as bar:
         added = demo.add_one(bar)
     _tell_added(teller, added)
-    return Outcome(made, before, prepared, verified, after, mended, added)
+    return Outcome(made, before, prepared, verified, after, damaged, mended, added)
 
 
 def _tell_recordings(teller: Teller, made: Recordings) -> None:
@@ -156,10 +158,13 @@ def _tell_after(teller: Teller, after: After) -> None:
     )
 
 
-def _tell_mended(teller: Teller, mended: Mended) -> None:
-    for damage in mended.found.damage:
+def _tell_damaged(teller: Teller, damaged: Damaged) -> None:
+    for damage in damaged.report.damage:
         teller.tell(f"damaged: {damage.file}", style="red")
         teller.tell(f"         sample {damage.key}, field {damage.field}: {damage.reason}", style="red")
+
+
+def _tell_mended(teller: Teller, mended: Mended) -> None:
     same = "is what it was" if mended.same_content else "is NOT what it was"
     teller.tell(f"Repaired: {mended.rows_made} rows of that shard made again; the content hash {same}.")
 

@@ -34,7 +34,7 @@ def verify_store(
         report = verify(store, progress)
     document: dict[str, Any] = report.to_json()
     if not as_json:
-        _show(report)
+        _show(report, advises=not repair_)
     if report.damage and repair_:
         with ProgressBar() as progress:
             stats = repair(store, report, progress)
@@ -57,7 +57,7 @@ def verify_store(
         raise typer.Exit(1)
 
 
-def _show(report: VerifyReport) -> None:
+def _show(report: VerifyReport, *, advises: bool = True) -> None:
     size = f"{report.num_samples:,} samples, {report.num_shards:,} shards, {bytes_text(report.num_bytes)}"
     if report:
         console().print(f"[green]ok[/green]: {report.store}: {size}, every hash and crc matches")
@@ -69,7 +69,8 @@ def _show(report: VerifyReport) -> None:
         console().print(f"  {damage.file}{where}: {damage.reason}", markup=False)
     if len(report.damage) > SHOWN:
         console().print(f"  and {len(report.damage) - SHOWN:,} more (--json lists all)")
-    console().print(f"mend it with: flatout verify {report.store} --repair", markup=False)
+    if advises:
+        console().print(f"mend it with: flatout verify {report.store} --repair", markup=False)
 
 
 def _show_source(report: SourceReport) -> None:

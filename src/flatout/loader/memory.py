@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from flatout.errors import LoaderError
 from flatout.loader.machine import Machine
 
@@ -9,38 +11,51 @@ PRELOAD_SHARE = 0.9
 """Share of the free memory that a split held in memory may take; the rest is the training's."""
 
 
-def batch_memory_bytes(
-    num_workers: int, prefetch_factor: int | None, batch_size: int, sample_bytes: int
-) -> int:
-    """num_workers x prefetch_factor x batch_size x sample_bytes; without workers, one batch."""
-    num_ahead = num_workers * (prefetch_factor or 1) if num_workers else 1
-    return num_ahead * batch_size * sample_bytes
+@dataclass(frozen=True, slots=True)
+class BatchesAhead:
+    """Batches that wait in memory at the most."""
+
+    num_workers: int
+    prefetch_factor: int | None
+    batch_size: int
+    sample_bytes: int
+
+    @property
+    def num_bytes(self) -> int:
+        """num_workers x prefetch_factor x batch_size x sample_bytes; without workers, one batch."""
+        return self._num_batches * self.batch_size * self.sample_bytes
+
+    @property
+    def _num_batches(self) -> int:
+        return self.num_workers * (self.prefetch_factor or 1) if self.num_workers else 1
+
+    def __str__(self) -> str:
+        factors = f"{self.batch_size} samples of {in_units(self.sample_bytes)}"
+        if self.num_workers:
+            factors = f"{self.num_workers} workers x {self.prefetch_factor or 1} batches ahead x {factors}"
+        return f"{in_units(self.num_bytes)} ({factors})"
 
 
-def check_memory(
-    *,
-    num_workers: int,
-    prefetch_factor: int | None,
-    batch_size: int,
-    sample_bytes: int,
-    machine: Machine,
-    is_fast: bool,
-) -> int:
-    """The bytes that batches made ahead take at the most.
+def check_memory(ahead: BatchesAhead, machine: Machine, *, is_fast: bool) -> None:
+    """Refuse batches made ahead that cannot fit.
 
     Worker processes (the standard path) hand batches over through /dev/shm, so that they must fit there too.
 
     Raises:
-        LoaderError: they do not fit, with the numbers and what to lower.
+        LoaderError: with the numbers and what to lower.
     """
-    need = batch_memory_bytes(num_workers, prefetch_factor, batch_size, sample_bytes)
-    places = {"memory": machine.free_bytes}
-    if num_workers and not is_fast and machine.shared_bytes is not None:
-        places["/dev/shm"] = machine.shared_bytes
-    for place, free in places.items():
-        if need > free:
-            raise LoaderError(_too_much(num_workers, prefetch_factor, batch_size, sample_bytes, need, place, free))
-    return need
+    lower = "num_workers, prefetch_factor or batch_size" if ahead.num_workers else "batch_size"
+    if ahead.num_bytes > machine.free_bytes:
+        raise LoaderError(
+            f"batches made ahead would take {ahead}; {in_units(machine.free_bytes)} of memory are free. "
+            f"Lower {lower}"
+        )
+    shared = machine.shared_bytes
+    if ahead.num_workers and not is_fast and shared is not None and ahead.num_bytes > shared:
+        raise LoaderError(
+            f"batches made ahead would take {ahead}; /dev/shm, through which workers hand them over, has "
+            f"{in_units(shared)} free. Lower {lower}, or give the container more of it (docker: --shm-size)"
+        )
 
 
 def check_preload(num_bytes: int, machine: Machine, what: str) -> None:
@@ -68,24 +83,3 @@ def in_units(num_bytes: float) -> str:
             return f"{num_bytes:,.0f} {unit}" if unit == "bytes" else f"{num_bytes:,.1f} {unit}"
         num_bytes /= 1024
     return f"{num_bytes:,.1f} TiB"
-
-
-def _too_much(
-    num_workers: int,
-    prefetch_factor: int | None,
-    batch_size: int,
-    sample_bytes: int,
-    need: int,
-    place: str,
-    free: int,
-) -> str:
-    factors = f"{batch_size} samples of {in_units(sample_bytes)}"
-    lower = "batch_size"
-    if num_workers:
-        factors = f"{num_workers} workers x {prefetch_factor or 1} batches ahead x {factors}"
-        lower = "num_workers, prefetch_factor or batch_size"
-    more = " or give the container more of it (docker: --shm-size)" if place == "/dev/shm" else ""
-    return (
-        f"batches made ahead would take {in_units(need)} ({factors}); {place} has {in_units(free)} free. "
-        f"Lower {lower}{more}"
-    )

@@ -168,7 +168,7 @@ class _Prepare:
         num_rows = len(plan.todo) + len(np.unique(start.positions))
         # Rows that failed in the run before are tried again: it may have been the disk, not the file.
         retry = self._failed_before(finder, start)
-        done = [replace(receipt, bad=()) for receipt in journal.receipts.values()]
+        done = [self._counted(journal, replace(r, bad=())) for r in journal.receipts.values()]
         tasks = [row_task(job, n, plan.positions(n)) for n in plan.task_numbers() if n not in journal.receipts]
         if len(retry):
             number = 1 + max(plan.task_numbers()[-1], *journal.receipts)
@@ -178,11 +178,16 @@ class _Prepare:
         bad: list[BadRow] = []
         for receipt in engine.run(self._setup(job, start.fields), tasks, self._progress.advance):
             journal.append(receipt)
-            done.append(receipt)
+            done.append(self._counted(journal, receipt))
             bad += receipt.bad
             self._note(receipt)
             check_bad_fraction(self._folder, bad, num_rows, self._config.max_bad_fraction)
         return done
+
+    @staticmethod
+    def _counted(journal: Journal, receipt: Receipt) -> Receipt:
+        """Rows of a later try have been counted where they failed."""
+        return replace(receipt, num_rows=0) if journal.is_later_try(receipt.task) else receipt
 
     def _failed_before(self, finder: RowFinder, start: Start) -> Array:
         """Rows that failed in the run that is continued, and that no later try has made since."""

@@ -1,0 +1,61 @@
+"""Announcing reads: rows that are wanted soon are named to the system, which fetches them meanwhile.
+
+Cold rows of 150 KB, MB/s here: plain map 103, MADV_RANDOM 148, pread 1,012, announced 2,591. On warm data it
+would only cost: so it is off while no page has to be fetched, and on again as soon as one has.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import resource
+import threading
+from functools import cache
+from typing import Any
+
+from flatout.loader.mapped import MappedRows
+from flatout.types import Array
+
+QUIET_BATCHES = 256
+"""Batches without a fetched page after which announcing stops; the first cold row starts it again."""
+_WILLNEED = 3
+
+
+class FaultWatch(threading.local):
+    """Whether this thread has had to wait for pages lately."""
+
+    is_cold = True
+
+    def __init__(self) -> None:
+        self._faults = _major_faults()
+        self._quiet = 0
+
+    def note_batch(self) -> None:
+        """Call once a batch: compares the thread's count of major faults with the last time."""
+        faults = _major_faults()
+        self._quiet = self._quiet + 1 if faults == self._faults else 0
+        self._faults = faults
+        self.is_cold = self._quiet < QUIET_BATCHES
+
+
+def announce(mapped: MappedRows, places: Array) -> None:
+    """Ask the system to fetch these rows; returns at once."""
+    row_bytes = mapped.rows.strides[0]
+    base = mapped.rows.ctypes.data
+    advise = _madvise()
+    for place in places.tolist():
+        start = base + place * row_bytes
+        first = start - start % mmap.PAGESIZE
+        advise(first, start + row_bytes - first, _WILLNEED)
+
+
+@cache
+def _madvise() -> Any:
+    function = ctypes.CDLL(None, use_errno=True).madvise
+    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return function
+
+
+def _major_faults() -> int:
+    usage = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)  # macOS counts by process only
+    return int(resource.getrusage(usage).ru_majflt)

@@ -1,0 +1,140 @@
+"""The HDF5 skeleton: alignment, places, plainness, and the sparse file under it."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flatout.store.compress import compress
+from flatout.store.skeleton import ALIGNMENT, DatasetPlan, Skeleton, _SparseFile, lay_out
+
+PLANS = [
+    DatasetPlan("flatout/key_hash", np.dtype("<u8"), (3,)),
+    DatasetPlan("flatout/crc/x", np.dtype("<u4"), (1,)),
+    DatasetPlan("x", np.dtype("<f4"), (3, 5, 7)),
+    DatasetPlan("series/values", np.dtype("|u1"), (11,)),
+    DatasetPlan("empty", np.dtype("<f8"), (3, 0)),
+]
+
+
+def image_of(skeleton: Skeleton, arrays: dict[str, Any] | None = None) -> bytes:
+    image = bytearray(skeleton.size)
+    for offset, piece in skeleton.pieces:
+        image[offset : offset + len(piece)] = piece
+    for path, array in (arrays or {}).items():
+        offset = skeleton.offsets[path]
+        assert offset is not None
+        image[offset : offset + array.nbytes] = array.tobytes()
+    return bytes(image)
+
+
+def test_arrays_put_at_their_offsets_are_what_h5py_reads() -> None:
+    skeleton = lay_out(PLANS, {"format": "flatout-shard"})
+    x = np.random.default_rng(0).normal(size=(3, 5, 7)).astype("<f4")
+    with h5py.File(io.BytesIO(image_of(skeleton, {"x": x})), "r") as file:
+        np.testing.assert_array_equal(file["x"][:], x)
+        assert file["empty"].shape == (3, 0)
+        assert file.attrs["format"] == "flatout-shard"
+
+
+def test_every_dataset_starts_on_a_page_and_none_meets_another() -> None:
+    skeleton = lay_out(PLANS, {})
+    assert ALIGNMENT == 4096
+    spans = [(at, at + len(piece)) for at, piece in skeleton.pieces]
+    for plan in PLANS:
+        offset = skeleton.offsets[plan.path]
+        if plan.path == "empty":
+            assert offset is None
+            continue
+        assert offset is not None
+        assert offset % 4096 == 0
+        spans.append((offset, offset + int(np.prod(plan.shape)) * plan.dtype.itemsize))
+    spans.sort()
+    assert all(stop <= start for (_, stop), (start, _) in zip(spans, spans[1:], strict=False))
+    assert spans[-1][1] <= skeleton.size
+
+
+def test_the_metadata_itself_is_small_however_large_the_datasets() -> None:
+    plans = [DatasetPlan("x", np.dtype("<f4"), (1 << 20, 1 << 20))]
+    skeleton = lay_out(plans, {})
+    assert skeleton.size > 4 << 40
+    assert sum(len(piece) for _, piece in skeleton.pieces) < 8192
+
+
+def test_equal_plans_give_equal_bytes_without_any_time() -> None:
+    first, second = lay_out(PLANS, {"version": 1}), lay_out(PLANS, {"version": 1})
+    assert first.pieces == second.pieces
+    with h5py.File(io.BytesIO(image_of(first)), "r") as file:
+        creation = file["x"].id.get_create_plist()
+        assert creation.get_obj_track_times() is False
+
+
+def test_old_readers_open_it() -> None:
+    skeleton = lay_out(PLANS, {})
+    with h5py.File(io.BytesIO(image_of(skeleton)), "r") as file:
+        creation = file.id.get_create_plist()
+        superblock, *_ = creation.get_version()
+        assert superblock == 0
+        assert creation.get_userblock() == 0
+
+
+@pytest.mark.parametrize("method", ["zstd", "gzip"])
+def test_chunks_stand_where_the_skeleton_says(method: str) -> None:
+    rows = [np.full((2, 3), row, "<i4") for row in range(5)]
+    chunks = [compress(method, row) for row in rows]
+    plans = [*PLANS, DatasetPlan("packed", np.dtype("<i4"), (5, 2, 3), method, chunks)]
+    skeleton = lay_out(plans, {})
+    image = image_of(skeleton)
+    assert skeleton.offsets["packed"] is None
+    for chunk, (offset, size) in zip(chunks, skeleton.chunk_places["packed"].tolist(), strict=True):
+        assert image[offset : offset + size] == chunk
+    assert all(skeleton.offsets[plan.path] == lay_out(PLANS, {}).offsets[plan.path] for plan in PLANS)
+
+
+@pytest.mark.parametrize("shape", [(2, 0), (2, 3, 0)])
+def test_an_empty_compressed_dataset_has_no_chunks(shape: tuple[int, ...]) -> None:
+    skeleton = lay_out([DatasetPlan("x", np.dtype("<f4"), shape, "zstd", [b"", b""])], {})
+    assert skeleton.offsets["x"] is None
+    assert skeleton.chunk_places["x"].tolist() == [[0, 0], [0, 0]]
+    with h5py.File(io.BytesIO(image_of(skeleton)), "r") as file:
+        assert file["x"].shape == shape
+
+
+Step = st.one_of(
+    st.tuples(st.just("write"), st.integers(0, 60), st.binary(max_size=20)),
+    st.tuples(st.just("read"), st.integers(0, 60), st.integers(0, 30)),
+    st.tuples(st.just("truncate"), st.integers(0, 60), st.none()),
+)
+
+
+@given(steps=st.lists(Step, max_size=25))
+def test_the_sparse_file_behaves_as_a_file(steps: list[Any]) -> None:
+    sparse, plain = _SparseFile(), io.BytesIO()
+    for name, at, value in steps:
+        sparse.seek(at)
+        plain.seek(at)
+        if name == "write" and value:
+            assert sparse.write(value) == plain.write(value)
+        elif name == "truncate":
+            size = len(plain.getvalue())
+            plain.truncate(at)
+            plain.write(bytes(max(0, at - size)) if at > size else b"")
+            if at > size:
+                plain = io.BytesIO(plain.getvalue()[:size] + bytes(at - size))
+            sparse.truncate(at)
+        elif name == "read":
+            found = plain.read(value)
+            assert sparse.read(value) == found + bytes(value - len(found))
+        assert sparse.size == len(plain.getvalue())
+    image = bytearray(sparse.size)
+    for at, piece in sparse.pieces():
+        image[at : at + len(piece)] = piece
+    assert bytes(image) == plain.getvalue()
+    starts = sparse.pieces()
+    assert all(at + len(piece) <= after for (at, piece), (after, _) in zip(starts, starts[1:], strict=False))
