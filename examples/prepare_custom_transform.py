@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-
 CLASSES = ("AS", "MR", "MS", "MVP", "N")
 
 

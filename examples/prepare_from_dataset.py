@@ -1,7 +1,11 @@
 """Any map-style dataset becomes a store: no manifest, no config, your own class as it is.
 
     python examples/prepare_from_dataset.py STORE
+
+Run it twice: the second time there is nothing to do.
 """
+
+# ruff: noqa: T201  a script may print
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ def test_equal_plans_give_equal_bytes_without_any_time() -> None:
     first, second = lay_out(PLANS, {"version": 1}), lay_out(PLANS, {"version": 1})
     assert first.pieces == second.pieces
     with h5py.File(io.BytesIO(image_of(first)), "r") as file:
-        creation = file["x"].id.get_create_plist()
-        assert creation.get_obj_track_times() is False
+        for name in ("x", "series", "series/values", "flatout/crc"):
+            assert h5py.h5g.get_objinfo(file.id, name.encode()).mtime == 0
 
 
 def test_old_readers_open_it() -> None:
@@ -115,26 +115,22 @@ Step = st.one_of(
 
 @given(steps=st.lists(Step, max_size=25))
 def test_the_sparse_file_behaves_as_a_file(steps: list[Any]) -> None:
-    sparse, plain = _SparseFile(), io.BytesIO()
+    sparse, plain = _SparseFile(), bytearray()
     for name, at, value in steps:
         sparse.seek(at)
-        plain.seek(at)
         if name == "write" and value:
-            assert sparse.write(value) == plain.write(value)
+            assert sparse.write(value) == len(value)
+            plain.extend(bytes(max(0, at - len(plain))))
+            plain[at : at + len(value)] = value
         elif name == "truncate":
-            size = len(plain.getvalue())
-            plain.truncate(at)
-            plain.write(bytes(max(0, at - size)) if at > size else b"")
-            if at > size:
-                plain = io.BytesIO(plain.getvalue()[:size] + bytes(at - size))
             sparse.truncate(at)
+            plain[at:] = bytes(max(0, at - len(plain)))
         elif name == "read":
-            found = plain.read(value)
-            assert sparse.read(value) == found + bytes(value - len(found))
-        assert sparse.size == len(plain.getvalue())
+            assert sparse.read(value) == bytes(plain[at : at + value]).ljust(value, b"\0")
+        assert sparse.size == len(plain)
     image = bytearray(sparse.size)
     for at, piece in sparse.pieces():
         image[at : at + len(piece)] = piece
-    assert bytes(image) == plain.getvalue()
+    assert image == plain
     starts = sparse.pieces()
     assert all(at + len(piece) <= after for (at, piece), (after, _) in zip(starts, starts[1:], strict=False))

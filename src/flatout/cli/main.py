@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +18,12 @@ from flatout.errors import ConfigError, FlatoutError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells count it."""
+TERMINATED = 143
+"""Exit code after SIGTERM."""
+
+
+class Terminated(KeyboardInterrupt):
+    """The command was asked to end."""
 
 
 def option_name(name: str) -> str:
@@ -47,19 +56,39 @@ def root(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that `arguments` name (absent: the process's) and return the exit code.
 
-    0: fine; 1: the thing checked is bad or the run failed; 2: wrong usage or config; 130: interrupted.
+    0: fine; 1: the thing checked is bad or the run failed; 2: wrong usage or config; 130: interrupted; 143:
+    terminated, after the same cleaning up.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     command = typer.main.get_command(app)
     try:
-        outcome = command.main(args=arguments, prog_name="flatout", standalone_mode=False)
+        with _terminable():
+            outcome = command.main(args=arguments, prog_name="flatout", standalone_mode=False)
     except (FlatoutError, typer.TyperException) as error:
         _report(error, is_json="--json" in arguments)
         return exit_code(error)
-    except (KeyboardInterrupt, typer.Abort):
-        say_error("interrupted")
-        return INTERRUPTED
+    except (KeyboardInterrupt, typer.Abort) as error:
+        is_terminated = isinstance(error.__cause__ or error, Terminated)
+        say_error("terminated" if is_terminated else "interrupted")
+        return TERMINATED if is_terminated else INTERRUPTED
     return outcome if type(outcome) is int else 0
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM, which schedulers and containers send before they kill, ends a command as Ctrl-C does."""
+
+    def stop(signal_number: int, frame: object) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def exit_code(error: Exception) -> int:

@@ -65,8 +65,13 @@ def prepare(
     settings, notes = resolve_config(config or {}, overrides=overrides, sets=set_ or ())
     for note in notes:
         say(note)
-    with ProgressBar() as progress:
-        stats = DataPreprocessor(settings).run(force, accept_fingerprint=accept_fingerprint, progress=progress)
+    try:
+        with ProgressBar() as progress:
+            preprocessor = DataPreprocessor(settings)
+            stats = preprocessor.run(force, accept_fingerprint=accept_fingerprint, progress=progress)
+    except KeyboardInterrupt:
+        say("stopped: finished shards are kept; the same command continues where this one was")
+        raise
     freed = compact(Path(str(settings.preprocessed_data_dir))).bytes_freed if compact_ else 0
     if as_json:
         emit_json({**stats.to_json(), "content_hash": stats.content_hash, "bytes_freed": freed})

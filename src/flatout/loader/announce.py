@@ -16,7 +16,7 @@ from typing import Any
 from flatout.loader.mapped import MappedRows
 from flatout.types import Array
 
-QUIET_BATCHES = 256
+QUIET_BATCHES = 128
 """Batches without a fetched page after which announcing stops; the first cold row starts it again."""
 _WILLNEED = 3
 
@@ -24,11 +24,10 @@ _WILLNEED = 3
 class FaultWatch(threading.local):
     """Whether this thread has had to wait for pages lately."""
 
-    is_cold = True
-
     def __init__(self) -> None:
         self._faults = _major_faults()
-        self._quiet = 0
+        self._quiet = QUIET_BATCHES
+        self.is_cold = False
 
     def note_batch(self) -> None:
         """Call once a batch: compares the thread's count of major faults with the last time."""

@@ -13,7 +13,8 @@ import torch
 from flatout.errors import ConfigError
 from flatout.loader.buffers import BufferPool
 from flatout.loader.crc import CrcCheck
-from flatout.loader.fixed import FixedRows, LoadedRows, load_table, open_fixed
+from flatout.loader.fixed import FixedRows, LoadedRows, OneRange, load_table, open_fixed
+from flatout.loader.mount import choose_io
 from flatout.loader.places import Places
 from flatout.loader.ragged import RaggedRows, RaggedRule
 from flatout.store import StoreReader, layout
@@ -32,6 +33,8 @@ class ReadRule:
 
     crc: str = "first"
     """`first`, `always` or `off`."""
+    io: str = "auto"
+    """`mmap`, `pread`, or `auto`: by where the store lies."""
     ragged: RaggedRule = RaggedRule()  # noqa: RUF009  frozen
 
 
@@ -52,6 +55,7 @@ class Fetcher:
             raise ConfigError(f"a field called '{clash.pop()}' clashes with what a batch always has; rename it")
         self.store = store
         self._batch_size = batch_size
+        io = choose_io(rule.io, store.folder)
         self._places = Places.of(store, positions)
         self._fixed: dict[str, _Fixed] = {}
         self._ragged: dict[str, RaggedRows] = {}
@@ -61,7 +65,7 @@ class Fetcher:
             if spec.is_ragged or spec.compression != "none":
                 self._ragged[name] = RaggedRows(store, spec, self._places, rule.ragged, check)
             else:
-                self._add(name, open_fixed(store, spec, self._places), spec.stored_dtype, _row(spec), check)
+                self._add(name, open_fixed(store, spec, self._places, io), spec.stored_dtype, _row(spec), check)
             if layout.is_quantised(spec):
                 self._add(f"{name}{SCALE}", self._scales(spec), np.dtype("<f4"), (2,))
         keys = LoadedRows(store.numbers["key_hash"][positions].view(np.int64))
@@ -94,6 +98,12 @@ class Fetcher:
             if lengths is not None:
                 batch[f"{name}{LENGTH}"] = lengths
         return batch
+
+    def announce(self, positions: Array) -> None:
+        """Tell the system which rows are wanted soon, where that helps."""
+        for part in self._fixed.values():
+            if isinstance(part.rows, OneRange):
+                part.rows.announce(positions)
 
     def _add(
         self,

@@ -9,8 +9,10 @@ from typing import Protocol
 
 import numpy as np
 
+from flatout.loader.announce import announce
 from flatout.loader.mapped import Extent, MappedRows, can_map, map_rows
 from flatout.loader.places import Places
+from flatout.loader.pread import PreadRows
 from flatout.store import StoreReader
 from flatout.types import Array, FieldSpec
 
@@ -44,9 +46,16 @@ class OneRange:
 
     def gather(self, positions: Array, out: Array) -> None:
         # mode="clip" lets NumPy write straight into `out`; the loader has checked the bounds once a batch.
+        np.take(self.mapped.rows, self._at(positions), axis=0, out=out[: len(positions)], mode="clip")
+
+    def announce(self, positions: Array) -> None:
+        """Tell the system that these rows are wanted soon."""
+        announce(self.mapped, self._at(positions))
+
+    def _at(self, positions: Array) -> Array:
         at = self.mapped.first_row[self.places.shards[positions]]
         at += self.places.rows[positions]
-        np.take(self.mapped.rows, at, axis=0, out=out[: len(positions)], mode="clip")
+        return at
 
 
 @dataclass(frozen=True)
@@ -63,14 +72,16 @@ class RowByRow:
             out[at] = self.store.shard(shard).data(self.name)[row]
 
 
-def open_fixed(store: StoreReader, spec: FieldSpec, places: Places, *, one_range: bool = True) -> FixedRows:
+def open_fixed(store: StoreReader, spec: FieldSpec, places: Places, io: str = "mmap") -> FixedRows:
     """The fastest reader that this field and system allow."""
     shape = tuple(n or 0 for n in spec.shape)
     row_bytes = spec.stored_dtype.itemsize * math.prod(shape)
     if row_bytes <= SMALL_BYTES:
         return LoadedRows(load_rows(store, spec, places))
     extents = extents_of(store, spec)
-    if one_range and can_map(extents, row_bytes):
+    if io == "pread":
+        return PreadRows(extents, places, row_bytes)
+    if can_map(extents, row_bytes):
         return OneRange(map_rows(extents, spec.stored_dtype, shape), places)
     return RowByRow(store, spec.name, places)
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from flatout.errors import ConfigError, LoaderStateError
+from flatout.loader.announce import FaultWatch
 from flatout.loader.batches import BatchRule, EpochOrder
 from flatout.loader.fetch import VALID, Fetcher, ReadRule, restore
 from flatout.loader.order import Order, Sequential, Shuffled
@@ -24,6 +25,8 @@ from flatout.types import Array
 
 Batch = dict[str, torch.Tensor]
 
+AHEAD_BYTES = 32 << 20
+"""Rows are announced to the system this far ahead of their use."""
 UNIT_BYTES = 2 << 20
 """Small batches are handed over together up to this size: one at a time, the hand-over costs 30 %."""
 
@@ -204,16 +207,25 @@ class _Maker:
         self._fetcher = Fetcher(store, positions, rule.largest, read)
         self._masked = rule.world > 1 and not rule.drop_last
         self._lock = threading.Lock()
+        self._faults = FaultWatch()
+        self._ahead = max(2, min(64, AHEAD_BYTES // max(self.bytes_per_batch(), 1)))
 
     def __call__(self, number: int) -> Batch:
+        if self._faults.is_cold:
+            self._fetcher.announce(self._positions(number + self._ahead)[0])
+        positions, num_valid = self._positions(number)
+        made = self._fetcher.fetch(positions)
+        self._faults.note_batch()
+        if self._masked:
+            made[VALID] = torch.arange(len(positions)) < num_valid
+        return made
+
+    def _positions(self, number: int) -> tuple[Array, int]:
+        """The samples of an item, and how many of them are not repeats."""
         epoch, batch = divmod(number, self._rule.num_batches)
         places, num_valid = self._rule.places(batch)
         with self._lock:
-            positions = self._order.positions(epoch, places)
-        made = self._fetcher.fetch(positions)
-        if self._masked:
-            made[VALID] = torch.arange(len(places)) < num_valid
-        return made
+            return self._order.positions(epoch, places), num_valid
 
     def bytes_per_batch(self) -> int:
         return self._fetcher.bytes_per_row * self._rule.largest

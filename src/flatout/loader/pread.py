@@ -29,7 +29,7 @@ class PreadRows:
         shards, rows = self._places.shards[positions].tolist(), self._places.rows[positions].tolist()
         for at, (shard, row) in enumerate(zip(shards, rows, strict=True)):
             extent = self._extents[shard]
-            view = memoryview(out[at : at + 1]).cast("B")
+            view = out[at : at + 1].data.cast("B")
             self._files.mine.read(extent.path, extent.offset + row * self._row_bytes, view)
 
 
@@ -54,8 +54,8 @@ class OpenFiles:
                 self._forget(path)
                 if attempt == RETRIES - 1:
                     raise LoaderError(
-                        f"{path}: {error.strerror or error} at byte {offset:,}, {RETRIES} times. Check the disk "
-                        f"or the mount; 'flatout verify {path.parent.parent}' tells what is damaged"
+                        f"{path}: {error.strerror or error} at byte {offset:,}, {RETRIES} times. Check the "
+                        f"disk or the mount; 'flatout verify {path.parent.parent}' tells what is damaged"
                     ) from error
 
     def _open(self, path: Path) -> int:

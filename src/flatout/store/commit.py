@@ -14,7 +14,7 @@ import pyarrow as pa
 from flatout.source import hash_file
 from flatout.store import journal
 from flatout.store.checks import content_hash
-from flatout.store.files import write_durable_text
+from flatout.store.companions import has_pending, replace_companion, settle
 from flatout.store.index import index_schema, write_index
 from flatout.store.job import Job
 from flatout.store.metadata import ShardMeta, StoreMeta, save_metadata
@@ -51,14 +51,16 @@ def commit(
     samples, live_shards = renumbered(samples, shards)
     splits, codes = _split_codes(job.splits)
     samples = _complete(samples, fields, codes[positions], job.groups[positions])
-    if before is not None and _is_same(before, job, fields, samples, bad):
+    is_same = before is not None and _is_same(before, job, fields, samples, splits, bad)
+    if is_same and not has_pending(folder):
         journal.discard(folder)
-        return before.meta  # type: ignore[return-value]  # _is_same has seen it
+        return before.meta  # type: ignore[return-value, union-attr]  # _is_same has seen it
     index, index_hash = write_index(folder, samples)
     write_view(folder, fields, live_shards, samples, splits)
     write_quarantine(folder, bad)
     identity = content_hash(samples["key"].to_pylist(), samples["digest"].to_numpy())
-    write_durable_text(folder / STATS, json.dumps({**stats, "content_hash": identity}, indent=1) + "\n")
+    facts = json.dumps({**stats, "content_hash": identity}, indent=1) + "\n"
+    replace_companion(folder, STATS, facts.encode())
     meta = StoreMeta(
         num_samples=samples.num_rows,
         splits=splits,
@@ -73,12 +75,18 @@ def commit(
         num_bad=len(bad),
     )
     save_metadata(folder, meta)
+    settle(folder)
     journal.discard(folder)
     return meta
 
 
 def _is_same(
-    before: Version, job: Job, fields: Sequence[FieldSpec], samples: Any, bad: Sequence[BadRow]
+    before: Version,
+    job: Job,
+    fields: Sequence[FieldSpec],
+    samples: Any,
+    splits: Sequence[str],
+    bad: Sequence[BadRow],
 ) -> bool:
     """Whether the version there was is the one to be written."""
     return (
@@ -86,6 +94,8 @@ def _is_same(
         and not bad
         and not before.meta.num_bad
         and before.fields == tuple(fields)
+        and before.meta.splits == splits
+        and before.meta.settings == json.loads(json.dumps(job.settings))
         and before.fingerprint.digest == job.fingerprint.digest
         and bool(samples.equals(before.samples))
     )
@@ -94,14 +104,15 @@ def _is_same(
 def write_quarantine(folder: Path, bad: Sequence[BadRow]) -> None:
     """One JSON line a row that gave no sample, in order of key."""
     lines = [json.dumps(asdict(row), ensure_ascii=False) for row in sorted(bad, key=lambda row: row.key)]
-    write_durable_text(folder / QUARANTINE, "".join(f"{line}\n" for line in lines))
+    replace_companion(folder, QUARANTINE, "".join(f"{line}\n" for line in lines).encode())
 
 
 def read_quarantine(folder: Path) -> set[str]:
     """Keys of the rows that gave no sample."""
     path = folder / QUARANTINE
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {json.loads(line)["key"] for line in lines}
+    # Not splitlines: a key may hold characters that it takes for the end of a line.
+    lines = path.read_text().split("\n") if path.exists() else []
+    return {json.loads(line)["key"] for line in lines if line}
 
 
 def _split_codes(names: Any) -> tuple[tuple[str, ...], Array]:

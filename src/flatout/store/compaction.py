@@ -17,7 +17,9 @@ import pyarrow as pa
 
 from flatout.source import hash_file
 from flatout.store import layout
+from flatout.store.companions import settle
 from flatout.store.index import read_index, write_index
+from flatout.store.limits import disk_errors
 from flatout.store.lock import locked
 from flatout.store.metadata import SHARD_FOLDER, ShardMeta, StoreMeta, load_metadata, save_metadata
 from flatout.store.samples import renumbered
@@ -44,7 +46,7 @@ def compact(folder: Path) -> CompactResult:
     Raises:
         StoreMissingError, StoreLockedError, StoreCorruptError: as named. A damaged shard is never rewritten.
     """
-    with locked(folder):
+    with disk_errors(folder), locked(folder):
         before = sum(path.stat().st_size for path in _store_files(folder))
         meta = load_metadata(folder)
         index = read_index(folder / meta.index)
@@ -75,6 +77,7 @@ def _rewrite(folder: Path, meta: StoreMeta, index: Any, thin: list[int]) -> Stor
     files = {**meta.files, VIEW: hash_file(folder / VIEW)}
     meta = replace(meta, shards=live, index=name, index_blake3=digest, files=files)
     save_metadata(folder, meta)
+    settle(folder)
     return meta
 
 

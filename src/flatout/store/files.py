@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import uuid
@@ -39,14 +40,30 @@ def sync_file(descriptor: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the folder's names survive a power cut. Windows has no such call and needs none."""
+    """Make the folder's names survive a power cut. Windows has no such call and needs none.
+
+    Some network and user-space mounts refuse it for folders; nothing more can be done there.
+    """
     if os.name == "nt":
         return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):
+            raise
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it that are missing; their names survive a power cut."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
 
 
 def temporary_beside(path: Path) -> Path:

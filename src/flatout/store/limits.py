@@ -1,12 +1,14 @@
-"""What stops a prepare early: too little disk, too many bad rows."""
+"""What stops a prepare early: a disk that is full or fails, too many bad rows."""
 
 from __future__ import annotations
 
+import errno
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from flatout.errors import StoreSpaceError, TooManyBadError
+from flatout.errors import FlatoutError, StoreError, StoreSpaceError, TooManyBadError
 from flatout.store.commit import QUARANTINE, write_quarantine
 from flatout.store.task import BadRow
 
@@ -32,6 +34,29 @@ def check_free_space(folder: Path, num_bytes: float) -> None:
             f"{folder}: about {need:,} bytes are needed, {free:,} are free. Make room, choose another "
             "place (--output-dir), or shrink the samples (encoding: float16 or uint8, compression: zstd)"
         )
+
+
+@contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """A disk that is full or fails becomes an error that says where, and what to do.
+
+    Raises:
+        StoreSpaceError: naming what is free. StoreError: anything else that the system refused.
+    """
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, FlatoutError):
+            raise
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreSpaceError(
+                f"{folder}: {error.strerror} ({free_bytes(folder):,} bytes are free). Nothing is lost: make "
+                "room and run the same command again, it continues where it stopped"
+            ) from error
+        raise StoreError(
+            f"{error.filename or folder}: {error.strerror or error}. What was finished is kept: when this is "
+            "mended, run the same command again"
+        ) from error
 
 
 def check_bad_fraction(folder: Path, bad: Sequence[BadRow], num_rows: int, max_fraction: float) -> None:

@@ -16,6 +16,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from flatout.errors import StoreLockedError
+from flatout.store.files import make_folder, write_all
 
 OWNER = "prepare.lock"
 GUARD = ".prepare.guard"
@@ -32,23 +33,48 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         StoreLockedError: somebody else owns it; the message names host, process and since when.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     guard = FileLock(folder / GUARD)
     try:
         guard.acquire(timeout=0)
     except Timeout:
-        raise StoreLockedError(_busy(folder, _read_owner(folder))) from None
+        raise StoreLockedError(_busy(folder, _living_owner(folder))) from None
     try:
-        owner = _read_owner(folder)
-        if owner is not None and not _is_dead(owner):
-            raise StoreLockedError(_busy(folder, owner))
-        (folder / OWNER).write_text(json.dumps(_myself()))
+        _sign(folder)
         try:
             yield
         finally:
             (folder / OWNER).unlink(missing_ok=True)
     finally:
         guard.release()  # the guard file stays: deleting it would let two processes lock two files
+
+
+def _sign(folder: Path) -> None:
+    """Write the owner file. Where the guard does not reach (another machine), only one can create it."""
+    owner = _read_owner(folder)
+    if owner is not None and _is_dead(owner):
+        (folder / OWNER).unlink(missing_ok=True)
+    try:
+        descriptor = os.open(folder / OWNER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        raise StoreLockedError(_busy(folder, _read_owner(folder))) from None
+    try:
+        write_all(descriptor, json.dumps(_myself()).encode())
+    except BaseException:
+        (folder / OWNER).unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _living_owner(folder: Path) -> dict[str, Any] | None:
+    """Who holds the guard; it may have taken it a moment ago and not have signed yet."""
+    for _ in range(100):
+        owner = _read_owner(folder)
+        if owner is not None and not _is_dead(owner):
+            return owner
+        time.sleep(0.01)
+    return None
 
 
 def _myself() -> dict[str, Any]:
@@ -70,7 +96,7 @@ def _read_owner(folder: Path) -> dict[str, Any] | None:
             return None
         except ValueError:
             time.sleep(0.01)
-    return {"host": socket.gethostname(), "pid": 0, "started": 0.0, "since": "unknown"}
+    return {"host": socket.gethostname(), "pid": -1, "started": 0.0, "since": "unknown"}
 
 
 def _is_dead(owner: dict[str, Any]) -> bool:

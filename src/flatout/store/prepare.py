@@ -5,11 +5,9 @@ scan -> compare with what is there -> plan -> make shards (journal) -> commit
 
 from __future__ import annotations
 
-import errno
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from flatout.config import Config
-from flatout.errors import ConfigError, StoreError, StoreSpaceError
+from flatout.errors import ConfigError
 from flatout.source import RowStates, hash_key, rows_that_moved, scan_rows
 from flatout.store import journal as journals
 from flatout.store.commit import commit
@@ -26,7 +24,7 @@ from flatout.store.files import remove_leftovers
 from flatout.store.fingerprint import explain_difference
 from flatout.store.job import Job, row_task
 from flatout.store.journal import Journal
-from flatout.store.limits import check_bad_fraction, free_bytes
+from flatout.store.limits import check_bad_fraction, disk_errors
 from flatout.store.lock import locked
 from flatout.store.log import log_to
 from flatout.store.metadata import SHARD_FOLDER
@@ -77,7 +75,7 @@ def prepare(
     if config.preprocessed_data_dir is None:
         raise ConfigError("no place for the store: set preprocessed_data_dir, or give --output-dir")
     folder = Path(config.preprocessed_data_dir)
-    with _disk_errors(folder), locked(folder), log_to(folder):
+    with disk_errors(folder), locked(folder), log_to(folder):
         (folder / SHARD_FOLDER).mkdir(exist_ok=True)
         for place in (folder, folder / SHARD_FOLDER):
             remove_leftovers(place)
@@ -268,17 +266,3 @@ def _num_removed(version: Version | None, kept: Array) -> int:
     if version is None or version.meta is None:
         return 0
     return max(0, version.meta.num_samples - len(kept))
-
-
-@contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
-    """A full disk becomes an error that says where, and how much is left."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, StoreError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise StoreSpaceError(
-            f"{folder}: {error.strerror} ({free_bytes(folder):,} bytes are free). Nothing is lost: make room "
-            "and run the same command again, it continues where it stopped"
-        ) from error

@@ -15,6 +15,7 @@ from flatout.source import hash_file
 from flatout.store import layout
 from flatout.store.checks import content_hash
 from flatout.store.commit import QUARANTINE, STATS
+from flatout.store.companions import pending_hashes
 from flatout.store.index import index_schema, length_column, read_index
 from flatout.store.metadata import ROOT, SHARD_FOLDER, StoreMeta, load_metadata
 from flatout.store.progress import Progress, Silent
@@ -91,10 +92,11 @@ def verify(folder: Path, progress: Progress = Silent()) -> VerifyReport:  # noqa
 
 
 def _companions(folder: Path, meta: StoreMeta) -> Iterator[Damage]:
-    """View, quarantine and stats are whole, too."""
+    """View, quarantine and stats are whole, too; a prepare that was cut off may have left newer ones."""
+    pending = pending_hashes(folder)
     for name in (VIEW, QUARANTINE, STATS):
         try:
-            if hash_file(folder / name) != meta.files.get(name):
+            if hash_file(folder / name) not in (meta.files.get(name), *pending.get(name, ())):
                 yield Damage(name, "its hash differs from the recorded one")
         except OSError as error:
             yield Damage(name, error.strerror or str(error))

@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 
 from flatout.store import layout
-from flatout.store.files import write_durable
+from flatout.store.companions import replace_companion
 from flatout.store.index import length_column
 from flatout.store.metadata import SHARD_FOLDER, ShardMeta
 from flatout.store.shard_reader import ShardReader
@@ -64,7 +64,7 @@ def write_view(
         _samples(file, fields, samples, splits)
         file.flush()
         image = file.id.get_file_image()
-    write_durable(folder / VIEW, [image])
+    replace_companion(folder, VIEW, image)
 
 
 def _runs(shards: Array, rows: Array) -> Iterator[Run]:
