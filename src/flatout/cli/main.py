@@ -88,7 +88,7 @@ def _terminable() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def exit_code(error: Exception) -> int:

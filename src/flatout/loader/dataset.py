@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any, SupportsIndex
 
 import numpy as np
-import torch
 from torch.utils.data import Dataset
 
 from flatout.errors import ConfigError, LoaderError
+from flatout.loader.fetch import KEY
 from flatout.loader.machine import Machine, describe_machine
 from flatout.loader.memory import check_preload
 from flatout.loader.preload import preload
-from flatout.loader.samples import Sample, SampleReader, mean_bytes
+from flatout.loader.samples import SampleReader, mean_bytes
 from flatout.store import StoreReader
 from flatout.types import Array
 
@@ -149,6 +149,8 @@ def split_positions(store: StoreReader, split: str | None) -> Array:
 
 
 def _checked_fields(store: StoreReader, fields: Sequence[str] | None) -> Sequence[str]:
+    if KEY in store.fields:
+        raise ConfigError(f"a field called '{KEY}' clashes with what every sample has; rename it")
     if fields is None:
         return list(store.fields)
     if unknown := [name for name in fields if name not in store.fields]:

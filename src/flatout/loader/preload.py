@@ -37,7 +37,7 @@ def preload(
         StoreCorruptError: a shard is shorter than it should be.
     """
     specs = [store.fields[name] for name in (store.fields if fields is None else fields)]
-    stretches = {number: runs for number, runs in _stretches(store, Places.of(store, positions), specs)}
+    stretches = dict(_stretches(store, Places.of(store, positions), specs))
     total = sum(int((runs[:, 1] - runs[:, 0]).sum()) for runs in stretches.values())
     check_preload(total, machine, what)
     for number, runs in stretches.items():

@@ -117,13 +117,16 @@ def restored(spec: FieldSpec, stored: torch.Tensor, scales: Array | None) -> tor
     return restore(batch, {"field": spec})["field"]
 
 
-def mean_bytes(store: StoreReader, positions: Array, fields: Sequence[str] | None = None) -> int:
-    """Bytes of a sample as stored and decompressed; of ragged fields their mean, from the index alone."""
+def mean_bytes(
+    store: StoreReader, positions: Array, fields: Sequence[str] | None = None, *, is_restored: bool = False
+) -> int:
+    """Bytes of a sample, decompressed; of ragged fields their mean, from the index alone."""
     total = 0.0
     for spec in (store.fields[name] for name in (store.fields if fields is None else fields)):
         num_items: float = math.prod(n or 0 for n in spec.shape)
         if spec.is_ragged:
             lengths = store.numbers[length_column(spec.name)][positions]
             num_items = float(lengths.mean()) if len(lengths) else 0.0
-        total += num_items * spec.stored_dtype.itemsize
+        dtype = np.dtype(spec.dtype) if is_restored else spec.stored_dtype
+        total += num_items * dtype.itemsize
     return math.ceil(total)

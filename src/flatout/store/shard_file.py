@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def in_file_order(skeleton: Skeleton, data: Mapping[int, Iterable[Buffer]]) -> I
     for offset, buffers in sorted(places, key=lambda place: place[0]):
         if offset < position:
             raise AssertionError(f"two pieces of a shard overlap at {offset}")
-        for buffer in (bytes(offset - position), *buffers):
+        for buffer in chain([bytes(offset - position)], buffers):  # buffers are made one at a time
             view = memoryview(buffer).cast("B")
             position += len(view)
             yield view

@@ -175,17 +175,21 @@ class ShardWriter:
 
     def _compressed(self, spec: FieldSpec) -> DatasetPlan:
         """One compressed chunk a sample; ragged ones are padded to the longest, as HDF5 chunks are equal."""
-        samples, path = self._samples[spec.name], layout.data_path(spec)
+        samples = self._samples[spec.name]
         shape = tuple(n or 0 for n in spec.shape)
         if spec.is_ragged:
             shape = (max((array.size for array in samples), default=0),)
-        chunks = []
+        chunks = self._chunks(spec, shape)
+        return DatasetPlan(
+            layout.data_path(spec), spec.stored_dtype, (len(samples), *shape), spec.compression, chunks
+        )
+
+    def _chunks(self, spec: FieldSpec, shape: tuple[int, ...]) -> Iterator[bytes]:
+        """Each sample compressed; the compressed copy replaces it, so that peak memory stays one shard."""
+        samples = self._samples[spec.name]
         for at, array in enumerate(samples):
-            chunks.append(compress(spec.compression, _padded(array, shape) if spec.is_ragged else array))
-            samples[at] = np.empty(
-                0, array.dtype
-            )  # the compressed copy replaces it: peak memory stays one shard
-        return DatasetPlan(path, spec.stored_dtype, (len(chunks), *shape), spec.compression, chunks)
+            samples[at] = np.empty(0, array.dtype)
+            yield compress(spec.compression, _padded(array, shape) if spec.is_ragged else array)
 
     def _lay_out(
         self, tables: dict[str, Array], chunked: Mapping[str, DatasetPlan]

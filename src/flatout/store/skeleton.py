@@ -8,7 +8,7 @@ compressed fields, the compressed chunks. The arrays are placed by us at the off
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,8 @@ class DatasetPlan:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     compression: str = "none"
-    chunks: Sequence[bytes] = ()
+    chunks: Iterable[bytes] = ()
+    """In row order; taken one at a time, so that they need not all be in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def lay_out(plans: Sequence[DatasetPlan], attributes: dict[str, Any]) -> Skeleto
         for plan in plans:
             if plan.compression == "none" or _is_empty(plan):
                 offsets[plan.path] = _create_contiguous(file, plan)
-    places = {plan.path: np.zeros((len(plan.chunks), 2), np.int64) for plan in plans if _is_empty(plan)}
+    places = {plan.path: np.zeros((plan.shape[0], 2), np.int64) for plan in plans if _is_empty(plan)}
     chunked = [plan for plan in plans if plan.compression != "none" and not _is_empty(plan)]
     if chunked:
         with _open(memory, "r+", CHUNK_ALIGNMENT) as file:
@@ -98,10 +99,12 @@ def _create_chunked(file: Any, plan: DatasetPlan) -> np.ndarray[Any, Any]:
     tail = (0,) * (len(plan.shape) - 1)
     for row, chunk in enumerate(plan.chunks):
         dataset.write_direct_chunk((row, *tail), chunk)
-    places = np.zeros((len(plan.chunks), 2), dtype=np.int64)
-    for row in range(len(plan.chunks)):
-        info = dataset.get_chunk_info_by_coord((row, *tail))
-        places[row] = info.byte_offset, info.size
+    places = np.zeros((plan.shape[0], 2), dtype=np.int64)
+
+    def note(info: Any) -> None:
+        places[info.chunk_offset[0]] = info.byte_offset, info.size
+
+    dataset.chunk_iter(note)  # asked one by one, libhdf5 looks through all chunks each time
     return places
 
 
