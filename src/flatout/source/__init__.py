@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from flatout.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from flatout.source.convert import TextBytes as TextBytes
     from flatout.source.files import SourceFile as SourceFile
     from flatout.source.files import hash_file as hash_file
     from flatout.source.guess import Guess as Guess
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from flatout.source.value import collect_classes as collect_classes
 
 _HOMES = {
+    "TextBytes": "convert",
     "SourceFile": "files",
     "hash_file": "files",
     "Guess": "guess",

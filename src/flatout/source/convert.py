@@ -10,6 +10,10 @@ from flatout.errors import SampleError
 from flatout.types import Array
 
 
+class TextBytes(np.ndarray[Any, Any]):
+    """UTF-8 bytes that were a string: stored as text, so that lengths may differ."""
+
+
 def to_array(name: str, value: Any) -> Array:
     """Arrays, tensors, PIL images, numbers, strings and nested lists of numbers.
 
@@ -17,7 +21,7 @@ def to_array(name: str, value: Any) -> Array:
         SampleError: the value is none of these, or an array of objects.
     """
     if isinstance(value, str):
-        return np.frombuffer(value.encode(), np.uint8)
+        return np.frombuffer(value.encode(), np.uint8).view(TextBytes)
     if isinstance(value, bytes):
         return np.frombuffer(value, np.uint8)
     if isinstance(value, bool | np.bool_):

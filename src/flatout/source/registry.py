@@ -49,7 +49,6 @@ BUILT_IN: dict[tuple[str, str], str] = {
 }
 
 EXTRA_OF = {
-    "nibabel": "medical",
     "pydicom": "medical",
     "pylibjpeg": "medical",
     "soundfile": "audio",

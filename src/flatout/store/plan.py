@@ -14,6 +14,8 @@ from flatout.store.specify import Forms
 from flatout.store.task import SHARD_BYTES
 from flatout.types import Array, FieldSpec
 
+MIN_SHARD_BYTES = 64 << 10
+"""No shard is planned smaller than this while there are rows for it: its tables would outweigh its samples."""
 MIN_SHARDS = 64
 """A small set is still cut into this many shards, so that every core has work until the end."""
 
@@ -43,9 +45,10 @@ class Plan:
 
 
 def rows_per_shard(bytes_per_row: float, num_rows: int) -> int:
-    """64 MiB of samples, at least one row, and at least 64 shards where there are rows enough."""
-    by_size = int(SHARD_BYTES // max(bytes_per_row, 1.0))
-    return max(1, min(by_size, math.ceil(num_rows / MIN_SHARDS)))
+    """64 MiB of samples, at least one row; smaller sets are cut into 64 shards, but none below 64 KiB."""
+    most = int(SHARD_BYTES // max(bytes_per_row, 1.0))
+    fewest = math.ceil(MIN_SHARD_BYTES / max(bytes_per_row, 1.0))
+    return max(1, min(most, max(fewest, math.ceil(num_rows / MIN_SHARDS))))
 
 
 def stored_bytes_per_row(fields: Sequence[FieldSpec], probed: Sequence[Forms]) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 
 from flatout.config.fields import FieldSection
 from flatout.errors import ConfigError, PrepareError, SampleError
+from flatout.source import TextBytes
 from flatout.store.layout import STORABLE, check_field_name
 from flatout.types import Array, FieldSpec, Shape
 
@@ -25,10 +26,11 @@ class ArrayForm:
 
     dtype: str
     shape: tuple[int, ...]
+    is_text: bool = False
 
     @classmethod
     def of(cls, array: Array) -> ArrayForm:
-        return cls(array.dtype.str, array.shape)
+        return cls(array.dtype.str, array.shape, isinstance(array, TextBytes))
 
 
 Forms = Sequence[Mapping[str, ArrayForm]]
@@ -58,8 +60,8 @@ def _specify_field(
 ) -> FieldSpec:
     check_field_name(name)
     section = sections.get(name, FieldSection())
-    kind = kinds.get(name, "array")
     forms = [sample[name] for sample in samples if name in sample]
+    kind = "text" if all(form.is_text for form in forms) else kinds.get(name, "array")
     try:
         dtype = np.dtype(section.dtype or np.result_type(*(np.dtype(form.dtype) for form in forms)))
     except TypeError as error:

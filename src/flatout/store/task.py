@@ -25,7 +25,7 @@ SEAL_BYTES = 2 * SHARD_BYTES
 """A shard is closed before it grows past this, in case the first rows were no measure of the rest."""
 
 
-MAX_REASON_CHARS = 2000
+MAX_REASON_CHARS = 500
 """Longest reason that is kept of a bad row: a few hundred thousand of them must still fit a journal."""
 
 
