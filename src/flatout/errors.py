@@ -73,3 +73,7 @@ class LoaderError(FlatoutError):
 
 class LoaderStateError(LoaderError, ValueError):
     """A saved state does not fit this loader."""
+
+
+class CacheError(LoaderError):
+    """A dataset cannot be cached, or a cache does not belong to it."""

@@ -45,3 +45,77 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> StoreReader:
     folder: Path = tmp_path_factory.mktemp("loader") / "store"
     DataPreprocessor.from_dataset(Items(), folder, num_workers=0, fields=FIELDS).run()
     return StoreReader(folder)
+
+
+class RawFiles:
+    """A folder of npy files with a manifest; each row is a function of its number alone."""
+
+    def __init__(self, folder: Path, num_rows: int = 24) -> None:
+        self.folder = folder
+        self.names = [f"s{number:02d}" for number in range(num_rows)]
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, name in enumerate(self.names):
+            random = np.random.default_rng(number)
+            np.save(folder / f"{name}.npy", random.normal(size=(2, 6, 5)).astype(np.float32))
+            np.save(folder / f"{name}-series.npy", random.normal(size=(1 + number % 5, 3)).astype(np.float32))
+            np.save(
+                folder / f"{name}-sound.npy", random.normal(size=(10 * (2 + number % 3),)).astype(np.float32)
+            )
+        self.write_manifest(self.names)
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store"
+
+    def write_manifest(self, names: list[str]) -> None:
+        lines = []
+        for name in names:
+            label = ("cat", "dog", "eel")[int(name[1:]) % 3]
+            lines.append(f"{name},{name}.npy,{name}-series.npy,{name}-sound.npy,{label},w{name}")
+        (self.folder / "rows.csv").write_text("\n".join(["id,image,series,sound,label,text", *lines]) + "\n")
+
+    def config(self, fields: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
+        fields = fields or {
+            "image": {"kind": "array"},
+            "series": {"kind": "sequence"},
+            "label": {"kind": "label"},
+            "text": {"kind": "text"},
+        }
+        return {
+            "manifest": str(self.folder / "rows.csv"),
+            "preprocessed_data_dir": str(self.store),
+            "fields": fields,
+            "num_workers": 0,
+            "batch_size": 4,
+            "splits": {"ratios": {"train": 0.6, "val": 0.2, "test": 0.2}},
+            **settings,
+        }
+
+    def prepare(self, **settings: Any) -> dict[str, Any]:
+        """The config, with its store made."""
+        config = self.config(**settings)
+        DataPreprocessor(config).run()
+        return config
+
+
+WINDOWS = {
+    "sound": {"kind": "signal", "source_rate": 100, "split": "windows", "length": 10},
+    "label": {"kind": "label"},
+}
+"""Fields whose rows give 2, 3 or 4 samples each."""
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> RawFiles:
+    return RawFiles(tmp_path / "raw")
+
+
+@pytest.fixture(scope="session")
+def windows() -> dict[str, Any]:
+    return WINDOWS
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The config of raw files whose store is made; do not change either."""
+    return RawFiles(tmp_path_factory.mktemp("prepared") / "raw").prepare()

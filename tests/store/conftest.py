@@ -107,8 +107,13 @@ class Source:
 
 @pytest.fixture
 def few_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows go into three shards; by default so few rows would be a shard each."""
-    monkeypatch.setattr(plan, "MIN_SHARDS", 3)
+    """Rows go into three shards; by default so few would be one."""
+    cut_into_three(monkeypatch)
+
+
+def cut_into_three(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(plan, "MIN_SHARDS", 3)
+    patch.setattr(plan, "MIN_SHARD_BYTES", 1)
 
 
 @pytest.fixture
@@ -121,7 +126,7 @@ def source(tmp_path: Path) -> Source:
 def _prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = Source.of(tmp_path_factory.mktemp("prepared") / "source", 12)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "MIN_SHARDS", 3)
+        cut_into_three(patch)
         source.prepare()
     return source.folder
 

@@ -13,8 +13,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +31,15 @@ from flatout.store.verification import verify
 Model = dict[str, tuple[list[float], str]]
 """Key -> (values, class): what a store must hold."""
 
+FAST = Path("/dev/shm")
+"""Memory as a disk: the same calls, without the wait for a real one."""
+
 NURSERY = """
 import json, os, signal, sys
 import flatout.store.preprocessor, flatout.store.pool, flatout.store.engine, flatout.store.verification
 import flatout.source.array, flatout.source.numeric, flatout.source.value, h5py, numpy.random
+
+flatout.store.plan.MIN_SHARDS = 16
 
 def prepare(job):
     os.setsid()
@@ -284,6 +291,58 @@ def copied(store: Path, to: Path) -> Path:
     """A copy of a store with its files' times."""
     shutil.copytree(store, to)
     return to
+
+
+def fast_folder() -> Path | None:
+    """Where the stores of many runs go: memory if there is enough of it, else (None) the usual place."""
+    has_room = FAST.is_dir() and os.access(FAST, os.W_OK) and shutil.disk_usage(FAST).free > 256 << 20
+    return FAST if has_room else None
+
+
+CALLS = (
+    "write,writev,pwrite64,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,ftruncate,"
+    "openat,link,linkat,fallocate"
+)
+"""System calls by which a prepare changes what is on the disk."""
+
+
+@cache
+def can_trace() -> bool:
+    """Whether strace is here and may look into our processes."""
+    if shutil.which("strace") is None:
+        return False
+    return subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, check=False).returncode == 0
+
+
+def traced(nursery: Nursery, settings: Mapping[str, Any], log: Path, inject: str | None = None) -> Run:
+    """A prepare under strace, from its first step to its end; `inject` makes one of its calls fail."""
+    run = nursery.start(settings, stopped=True)
+    status = Path(f"/proc/{run.pid}/status")
+    assert wait_until(lambda: "T (stopped)" in status.read_text())
+    command = ["strace", "-f", "-y", "-qq", "-s", "0", "-p", str(run.pid), "-o", str(log), "-e", f"trace={CALLS}"]
+    tracer = subprocess.Popen([*command, *(["-e", f"inject={inject}"] if inject else [])])
+    assert wait_until(lambda: "TracerPid:\t0" not in status.read_text())
+    os.kill(run.pid, signal.SIGCONT)
+    run.wait()
+    tracer.wait()
+    return run
+
+
+def points(log: Path, store: Path) -> list[tuple[str, int]]:
+    """(call, how often it was made up to there) of every change to a store that a trace shows."""
+    counts: Counter[str] = Counter()
+    found = []
+    lines = log.read_text().splitlines()
+    main = lines[0].split()[0]
+    for line in lines:
+        thread, call = line.split(maxsplit=1)
+        name = call.partition("(")[0]
+        if thread != main or name not in CALLS.split(","):
+            continue
+        counts[name] += 1
+        if str(store) in call and (name != "openat" or "O_CREAT" in call):
+            found.append((name, counts[name]))
+    return found
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 import tempfile
 import threading
@@ -15,14 +13,15 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.store.crashing import Nursery, wait_until
 
 from flatout.errors import PrepareError
 from flatout.store import pool
 from flatout.store.preprocessor import DataPreprocessor
+from flatout.store.process import WorkerProcess
 from flatout.store.reader import StoreReader
-from tests.store.crashing import Nursery, wait_until
 
-DEEDS = '''
+DEEDS = """
 import ctypes, os, re, signal, subprocess, sys, time
 from pathlib import Path
 import numpy as np
@@ -86,7 +85,7 @@ def make(row):
     Path(f"seen-{row['id']}").touch()
     ACTS[row["deed"]]()
     return {"x": np.random.default_rng(int(row["id"])).random(32)}
-'''
+"""
 
 
 @pytest.fixture
@@ -184,3 +183,127 @@ def test_only_the_rows_that_crash_are_lost(work: Path, small_shards: Callable[[i
         assert len(reason) < 600
     log = (work / "store" / "preprocessing.log").read_text()
     assert all(f"quarantined {key} " in log for key in bad)
+
+
+def test_rows_that_hang_are_lost(work: Path, small_shards: Callable[[int], None]) -> None:
+    small_shards(2)
+    deeds = ["slow"] * 24
+    deeds[9], deeds[10], deeds[20] = "hang", "program", "spin"
+    expected = good_samples(work, len(deeds))
+
+    # The slow rows of one request take longer together than one row may.
+    DataPreprocessor(settings(work, deeds, decode_timeout_s=1, num_workers=2)).run()
+
+    found = quarantine(work / "store")
+    assert found == dict.fromkeys(["10", "20", "9"], ("worker", "no result after 1 s (decode_timeout_s)"))
+    assert samples(work / "store") == {key: data for key, data in expected.items() if key not in found}
+    assert not psutil.pid_exists(int((work / "program.pid").read_text()))
+
+
+def test_a_row_that_eats_memory_is_lost(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([1 << 30])  # what is free at the start; from then on memory is short
+    monkeypatch.setattr(pool, "free_memory_bytes", lambda: next(answers, 0))
+    deeds = ["good"] * 10 + ["eat"] + ["good"] * 10
+
+    DataPreprocessor(settings(work, deeds, num_workers=2)).run()
+
+    found = quarantine(work / "store")
+    assert list(found) == ["10"]
+    assert found["10"][0] == "worker"
+    assert "bytes of memory" in found["10"][1]
+    assert "num_workers" in found["10"][1]
+    assert "preprocess_batch_size" in found["10"][1]
+    assert len(samples(work / "store")) == 20
+
+
+def test_nobody_is_killed_for_memory_while_there_is_enough(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([1000])  # a share of a few hundred bytes, which every process exceeds
+    monkeypatch.setattr(pool, "free_memory_bytes", lambda: next(answers, 1 << 40))
+
+    stats = DataPreprocessor(settings(work, ["slow"] * 8, num_workers=2)).run()
+
+    assert (stats.num_samples, stats.failed) == (8, 0)
+
+
+def test_a_row_that_kills_a_worker_once_is_kept(work: Path, small_shards: Callable[[int], None]) -> None:
+    small_shards(1)
+    deeds = ["good"] * 10 + ["once"] + ["good"] * 10
+    expected = good_samples(work, len(deeds))
+    (work / "died").unlink(missing_ok=True)
+
+    stats = DataPreprocessor(settings(work, deeds)).run()
+
+    assert (work / "died").exists()
+    assert stats.failed == 0
+    assert samples(work / "store") == expected
+
+
+def test_workers_killed_from_outside_cost_nothing(work: Path, small_shards: Callable[[int], None]) -> None:
+    small_shards(8)
+    expected = good_samples(work, 32)
+    for mark in work.glob("seen-*"):
+        mark.unlink()
+    killed = []
+
+    def kill_some() -> None:
+        """One worker each time that a few more rows have been begun."""
+        for wanted in range(2, 28, 6):
+            wait_until(lambda wanted=wanted: len(list(work.glob("seen-*"))) >= wanted)
+            for process in psutil.Process().children()[:1]:
+                process.kill()
+                killed.append(process.pid)
+
+    killer = threading.Thread(target=kill_some)
+    killer.start()
+    stats = DataPreprocessor(settings(work, ["slow"] * 32)).run()
+    killer.join()
+
+    assert len(killed) >= 3
+    assert stats.failed == 0
+    assert samples(work / "store") == expected
+    log = (work / "store" / "preprocessing.log").read_text()
+    assert "quarantined" not in log
+
+
+def test_workers_that_do_not_start_are_an_error(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+
+    with pytest.raises(PrepareError, match="do not start"):
+        DataPreprocessor(settings(work, ["good"] * 4)).run()
+
+
+def test_time_in_which_nobody_watched_does_not_count(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that was suspended must not come back to find its rows late."""
+    process = WorkerProcess([], timeout_s=60.0, max_bytes=1 << 40)
+    try:
+        process._progress.begin(3)
+        now = time.monotonic_ns()
+        for _ in range(50):
+            now += 3600 * 10**9
+            monkeypatch.setattr(time, "monotonic_ns", lambda now=now: now)
+            process.watch()
+        assert process._process.poll() is None
+        for _ in range(20):
+            now += 3600 * 10**9
+            monkeypatch.setattr(time, "monotonic_ns", lambda now=now: now)
+            process.watch()
+        assert wait_until(lambda: process._process.poll() is not None)
+    finally:
+        process.close()
+
+
+@pytest.mark.parametrize("deed", ["hang", "spin"])
+def test_workers_end_with_their_parent(work: Path, deed: str) -> None:
+    """Even while a decoder hangs, and even if it holds the interpreter's lock."""
+    with Nursery(work) as nursery:
+        run = nursery.start(settings(work, ["good"] * 9 + [deed], num_workers=2))
+        assert wait_until(lambda: (work / "seen-9").exists())
+        run.kill(everything=False)
+        assert len(run.processes) >= 2
+        assert wait_until(lambda: not any(process.is_running() for process in run.processes), seconds=5)
+        assert (work / "store" / "prepare.lock").exists()
+
+        nursery.finish(settings(work, ["good"] * 9, num_workers=0))
+
+    assert len(samples(work / "store")) == 9
+    assert not (work / "store" / "prepare.lock").exists()

@@ -11,7 +11,7 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from flatout.errors import ConfigError, LoaderError
-from flatout.loader.fetch import KEY
+from flatout.loader.fetch import KEY, ReadRule
 from flatout.loader.machine import Machine, describe_machine
 from flatout.loader.memory import check_preload
 from flatout.loader.preload import preload
@@ -35,7 +35,8 @@ class FastDataset(Dataset[Any]):
             fields. Spawned workers decompress for themselves.
         use_gpu_augment: samples are augmented in batches on the device, so `transform` is not run here.
         view_cache_refresh_epochs: kept for whoever precomputes views of these samples; nothing here reads it.
-        crc: when a sample's checksum is compared: `first` time it is read, `always`, or `off`.
+        crc: when a sample's checksum is compared: the `first` time it is read, `always`, or `off`.
+        io: `mmap`, `pread`, or `auto`: by where the store lies.
         machine: what `cache_in_memory` must fit into; this one by default.
 
     Raises:
@@ -58,6 +59,7 @@ class FastDataset(Dataset[Any]):
         use_gpu_augment: bool = False,
         view_cache_refresh_epochs: int = 5,
         crc: str = "first",
+        io: str = "auto",
         machine: Machine | None = None,
     ) -> None:
         self.store = store if isinstance(store, StoreReader) else StoreReader(store)
@@ -67,7 +69,7 @@ class FastDataset(Dataset[Any]):
         self.cache_in_memory = cache_in_memory
         self.use_gpu_augment = use_gpu_augment
         self.view_cache_refresh_epochs = view_cache_refresh_epochs
-        self.crc = crc
+        self._rule = ReadRule(crc=crc, io=io)
         self.positions = split_positions(self.store, split)
         self._reader: SampleReader | None = None
         if cache_in_memory:
@@ -111,7 +113,7 @@ class FastDataset(Dataset[Any]):
 
     def _open(self) -> SampleReader:
         if self._reader is None:
-            self._reader = SampleReader(self.store, self.positions, self.fields, self.crc)
+            self._reader = SampleReader(self.store, self.positions, self.fields, self._rule)
         return self._reader
 
     def _positions(self, indices: Sequence[SupportsIndex]) -> Array:

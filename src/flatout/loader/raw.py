@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from flatout.config import Config, load_config
 from flatout.errors import ConfigError, LoaderError
@@ -133,7 +132,7 @@ class RawSource:
         if not len(rows):
             return Numbering(rows, rows)
         found, failed = dry_run(self.config, self.job, list(self.fields.values()), rows, Silent())
-        keys = self.job.manifest.keys.take(pa.array(rows)).to_pylist()
+        keys = self.job.manifest.take(rows).keys.to_pylist()
         place = dict(zip(keys, rows.tolist(), strict=True))
         pairs = [*(_row_and_part(key, place) for key in found), *((place[row.key], WHOLE) for row in failed)]
         table = np.array(sorted(pairs), np.int64).reshape(-1, 2)

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from flatout.loader.crc import CrcCheck
-from flatout.loader.fetch import KEY, SCALE, restore
+from flatout.loader.fetch import KEY, SCALE, ReadRule, restore
 from flatout.loader.fixed import FixedRows, load_table, open_fixed
+from flatout.loader.mount import choose_io
 from flatout.loader.places import Places
 from flatout.store import StoreReader, layout
 from flatout.store.index import length_column
@@ -23,10 +24,13 @@ Sample = dict[str, torch.Tensor]
 class SampleReader:
     """Reads samples of one split, restored; the tensors are the caller's own."""
 
-    def __init__(self, store: StoreReader, positions: Array, fields: Sequence[str], crc: str = "first") -> None:
+    def __init__(
+        self, store: StoreReader, positions: Array, fields: Sequence[str], rule: ReadRule | None = None
+    ) -> None:
+        rule = rule or ReadRule()
         places = Places.of(store, positions)
         self._keys = torch.from_numpy(store.numbers["key_hash"][positions].view(np.int64))
-        self._parts = {name: _open(store, store.fields[name], places, crc) for name in fields}
+        self._parts = {name: _open(store, store.fields[name], places, rule) for name in fields}
 
     def read(self, positions: Array) -> list[Sample]:
         """One dict a position, in this order. The positions are inside the split."""
@@ -95,16 +99,17 @@ class _Single:
         return self.store.shard(int(self.places.shards[at])).stored(self.spec.name, int(self.places.rows[at]))
 
 
-def _open(store: StoreReader, spec: FieldSpec, places: Places, crc: str) -> _Gathered | _Single:
-    is_checked = crc != "off" and 0 not in spec.shape  # an empty sample has no bytes to check
-    check = CrcCheck(store, spec, places, always=crc == "always") if is_checked else None
+def _open(store: StoreReader, spec: FieldSpec, places: Places, rule: ReadRule) -> _Gathered | _Single:
+    is_checked = rule.crc != "off" and 0 not in spec.shape  # an empty sample has no bytes to check
+    check = CrcCheck(store, spec, places, always=rule.crc == "always") if is_checked else None
     scales = None
     if layout.is_quantised(spec):
         path = layout.scale_path(spec.name)
         scales = load_table([store.shard(n).tables[path] for n in range(len(store.meta.shards))], places)
     if spec.is_ragged or spec.compression != "none":
         return _Single(spec, store, places, check, scales)
-    return _Gathered(spec, open_fixed(store, spec, places), check, scales)
+    rows = open_fixed(store, spec, places, choose_io(rule.io, store.folder))
+    return _Gathered(spec, rows, check, scales)
 
 
 def restored(spec: FieldSpec, stored: torch.Tensor, scales: Array | None) -> torch.Tensor:

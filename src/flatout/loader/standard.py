@@ -23,7 +23,7 @@ from flatout.loader.machine import Machine, describe_machine
 from flatout.loader.memory import check_preload
 from flatout.loader.raw import WHOLE, RawSource
 from flatout.loader.samples import Sample, restored
-from flatout.source import SampleMaker, hash_key
+from flatout.source import hash_key
 from flatout.store.encode import encode
 from flatout.store.specify import check_array
 from flatout.store.task import make_samples
@@ -103,7 +103,8 @@ class StandardDataset(Dataset[Any]):
         row = self._manifest.rows([number])[0]
         try:
             arrays = self._pick(self._samples(number, row), part)
-            sample = {name: self._tensor(spec, arrays) for name, spec in self.fields.items()}
+            is_shared = part != WHOLE  # remembered, or repeated beside each part
+            sample = {name: self._tensor(spec, arrays, is_shared) for name, spec in self.fields.items()}
         except SampleError as error:
             raise self._bad(row, error) from error
         key = row.key if part == WHOLE else f"{row.key}#{part:04d}"
@@ -111,10 +112,13 @@ class StandardDataset(Dataset[Any]):
         return sample
 
     def _samples(self, number: int, row: Row) -> list[tuple[int, Mapping[str, Array]]]:
-        """What a row gives; the last row is remembered, for splits read in order whose rows give several."""
-        if self._last is None or self._last[0] != number:
-            self._last = number, make_samples(self._maker, row)
-        return self._last[1]
+        """What a row gives. A row of several samples is remembered: splits are often read in order."""
+        if self._last is not None and self._last[0] == number:
+            return self._last[1]
+        made = make_samples(self._maker, row)
+        if len(made) > 1:
+            self._last = number, made
+        return made
 
     def _pick(self, samples: list[tuple[int, Mapping[str, Array]]], part: int) -> Mapping[str, Array]:
         found = dict(samples)
@@ -126,13 +130,13 @@ class StandardDataset(Dataset[Any]):
             f"the row gives {len(samples)} samples, {wanted} expected: prepare a store once, which counts them",
         )
 
-    def _tensor(self, spec: FieldSpec, arrays: Mapping[str, Array]) -> torch.Tensor:
+    def _tensor(self, spec: FieldSpec, arrays: Mapping[str, Array], is_shared: bool) -> torch.Tensor:
         """The field as the store would give it back: checked, cast, and rounded where it is encoded."""
         if spec.name not in arrays:
             raise SampleError("check", f"field '{spec.name}' is missing; got {sorted(arrays)}")
         array = check_array(spec, arrays[spec.name], spec.name in self._nonfinite)
         stored, scale = encode(spec, array)
-        if not (stored.flags.writeable and stored.flags.c_contiguous):
+        if is_shared or not (stored.flags.writeable and stored.flags.c_contiguous):
             stored = np.array(stored, order="C")
         scales = None if scale is None else np.array([scale], np.float32)
         return restored(spec, torch.from_numpy(stored)[None], scales)[0]

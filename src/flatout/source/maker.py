@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Protocol
 
 from flatout.config.fields import (
@@ -20,7 +19,7 @@ from flatout.config.fields import (
 from flatout.errors import ConfigError, SampleError
 from flatout.source.files import SourceFile
 from flatout.source.kinds import custom_steps, plan_steps
-from flatout.source.paths import resolve_path
+from flatout.source.paths import find_path
 from flatout.source.registry import find_decoder
 from flatout.types import Array, Context, Decoded, Limits, Outputs, Pieces, Row
 
@@ -107,8 +106,7 @@ class FieldsMaker:
     def _resolve(self, value: Any, column: str = "") -> SourceFile:
         if value is None or value == "":
             raise SampleError("find", f"the row has no path in column '{column}'")
-        path = resolve_path(str(value), Path(self.base_path), self.allow_outside)
-        return SourceFile.whole(path)
+        return SourceFile.found(*find_path(str(value), self.base_path, self.allow_outside))
 
 
 def _reads_lists(field: AnyField) -> bool:
@@ -138,7 +136,7 @@ class TransformMaker:
         values = {"key": row.key, **row.values}
         for column in self.path_columns:
             if isinstance(values.get(column), str):
-                values[column] = str(resolve_path(values[column], Path(self.base_path), self.allow_outside))
+                values[column] = find_path(values[column], self.base_path, self.allow_outside)[0]
         return as_samples(self._function(values, **self.params))
 
     def path_of(self, row: Row) -> str:

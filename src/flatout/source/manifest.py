@@ -73,6 +73,15 @@ class Manifest:
                 row |= self.lists.cells(index)
         return [Row(key, row) for key, row in zip(keys, values, strict=True)]
 
+    def cells(self, column: str, indices: Sequence[int] | NDArray[np.integer[Any]]) -> list[Any]:
+        """One column of these rows as Python values: None for null, SourceFile for members of a tar."""
+        picked = np.asarray(indices, np.int64)
+        values: list[Any] = self.table[column].take(pa.array(picked)).to_pylist()
+        if self.tar is None or column != self.tar.column:
+            return values
+        pairs = zip(picked.tolist(), values, strict=True)
+        return [None if value is None else self.tar.file_of(at, value) for at, value in pairs]
+
     def digests(self, columns: Sequence[str]) -> NDArray[np.uint64]:
         """A hash of each row's values in these columns, lists by content; see `digest_rows`."""
         return digest_rows(self.table, columns, self.lists)

@@ -20,9 +20,14 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://|::")
 
 
 def resolve_path(value: str, base: Path, allow_outside: bool = False) -> Path:
-    """The regular file or folder that `value` names, relative to `base` or absolute.
+    """The regular file or folder that `value` names, relative to `base` or absolute; see `find_path`."""
+    return Path(find_path(value, os.fspath(base), allow_outside)[0])
 
-    Costs about 7 us for a plain relative name (x86, local disk): one lstat; the real place of each parent
+
+def find_path(value: str, base: str, allow_outside: bool = False) -> tuple[str, os.stat_result]:
+    """The file or folder that `value` names, relative to `base` or absolute, and its state: as plain text.
+
+    Costs about 4 us for a plain relative name (x86, local disk): one lstat; the real place of each parent
     folder is remembered for the life of the process. Hard links and files swapped after this call are
     not noticed.
 
@@ -37,18 +42,18 @@ def resolve_path(value: str, base: Path, allow_outside: bool = False) -> Path:
     full = os.path.join(base, value)
     folder = os.path.dirname(full)  # noqa: PTH120  Path objects cost 3 us each
     try:
-        if not allow_outside and not _stands_inside(folder, os.fspath(base)):
+        if not allow_outside and not _stands_inside(folder, base):
             raise _leaves(value, base)
-        mode = os.lstat(full).st_mode
-        if stat.S_ISLNK(mode) or os.name == "nt":
-            mode = _mode_behind_link(full, value, base, allow_outside)
+        state = os.lstat(full)
+        if stat.S_ISLNK(state.st_mode) or os.name == "nt":
+            state = _state_behind_link(full, value, base, allow_outside)
     except OSError as error:
         raise SampleError("find", f"{_shown(full)}: {error.strerror or error}") from error
     except ValueError as error:  # lone surrogates, which no file system takes
         raise SampleError("find", f"{_shown(value)} is not a possible file name: {error}") from error
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+    if not (stat.S_ISREG(state.st_mode) or stat.S_ISDIR(state.st_mode)):
         raise SampleError("find", f"{_shown(value)} is a device, a pipe or a socket; a file is wanted")
-    return Path(full)
+    return full, state
 
 
 def _checked(value: object) -> str:
@@ -88,12 +93,12 @@ def _checked_windows(value: str) -> str:
     return value
 
 
-def _mode_behind_link(full: str, value: str, base: Path, allow_outside: bool) -> int:
-    """File type at the end of a link; the end must be inside as well."""
-    mode = Path(full).stat().st_mode
-    if not allow_outside and not is_inside(os.path.realpath(full), _real(os.fspath(base))):
+def _state_behind_link(full: str, value: str, base: str, allow_outside: bool) -> os.stat_result:
+    """State of what stands at the end of a link; the end must be inside as well."""
+    state = os.stat(full)  # noqa: PTH116
+    if not allow_outside and not is_inside(os.path.realpath(full), _real(base)):
         raise _leaves(value, base)
-    return mode
+    return state
 
 
 @lru_cache(maxsize=4096)
@@ -112,7 +117,7 @@ def is_inside(real: str, real_base: str) -> bool:
     return real == real_base or real.startswith(real_base.rstrip(os.sep) + os.sep)
 
 
-def _leaves(value: str, base: Path) -> SampleError:
+def _leaves(value: str, base: str) -> SampleError:
     return SampleError(
         "find", f"{_shown(value)} leaves {base}; set allow_outside_base: true if that is intended"
     )

@@ -76,8 +76,8 @@ def resample(signal: Array, rate: float, new_rate: float) -> Array:
     """
     if rate == new_rate:
         return signal
-    ratio = _exact(new_rate) / _exact(rate)
-    num_out = int(ratio * signal.shape[1] + Fraction(1, 2))
+    ratio = _exact_ratio(rate, new_rate)
+    num_out = (2 * ratio.numerator * signal.shape[1] + ratio.denominator) // (2 * ratio.denominator)
     largest = Limits().max_sample_bytes // (signal.shape[0] * signal.itemsize)
     if not 0 < num_out <= largest:
         raise SampleError(
@@ -89,9 +89,10 @@ def resample(signal: Array, rate: float, new_rate: float) -> Array:
     return fit_length(changed, num_out)
 
 
-def _exact(rate: float) -> Fraction:
-    """The rate as it was written: 333.33 is 33333/100, not the nearest binary fraction."""
-    return Fraction(repr(float(rate)))
+@lru_cache(maxsize=256)  # 15 us a pair of rates, and a set of files has few
+def _exact_ratio(rate: float, new_rate: float) -> Fraction:
+    """Of the rates as they were written: 333.33 is 33333/100, not the nearest binary fraction."""
+    return Fraction(repr(float(new_rate))) / Fraction(repr(float(rate)))
 
 
 def _by_soxr(signal: Array, rate: float, new_rate: float) -> Array:

@@ -40,5 +40,5 @@ def decompress(method: str, chunk: bytes, num_bytes: int) -> bytes:
         if len(raw) != num_bytes or not inflater.eof:
             raise StoreCorruptError(f"a gzip chunk does not hold the {num_bytes:,} bytes it should")
         return raw
-    except (zlib.error, zstandard.ZstdError, MemoryError) as error:
+    except (zlib.error, zstandard.ZstdError, MemoryError, OverflowError) as error:
         raise StoreCorruptError(f"a {method} chunk cannot be read: {error}") from error

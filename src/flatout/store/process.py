@@ -66,7 +66,11 @@ class WorkerProcess:
             file.flush()
             self._shared_path = Path(file.name) if _IS_WINDOWS else None
             self._progress = Progress(file.fileno())
-            self._process = _start(file, sys_path)
+            watched, self._lifeline = os.pipe()
+            try:
+                self._process = _start(file, watched, sys_path)
+            finally:
+                os.close(watched)
         self._info = psutil.Process(self._process.pid)
 
     def post(self, *request: Any) -> None:
@@ -139,6 +143,9 @@ class WorkerProcess:
             self._process.wait()
         self._end_group()
         self._process.stdout.close()  # type: ignore[union-attr]
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
         if self._shared_path is not None:
             self._shared_path.unlink(missing_ok=True)
 
@@ -185,15 +192,15 @@ def _shared_file() -> IO[bytes]:
     return tempfile.TemporaryFile()
 
 
-def _start(shared: IO[bytes], sys_path: Sequence[str]) -> subprocess.Popen[bytes]:
+def _start(shared: IO[bytes], lifeline: int, sys_path: Sequence[str]) -> subprocess.Popen[bytes]:
     name = shared.name if _IS_WINDOWS else str(shared.fileno())
-    own_group: dict[str, Any] = {} if _IS_WINDOWS else {"process_group": 0, "pass_fds": [shared.fileno()]}
+    posix: dict[str, Any] = {"process_group": 0, "pass_fds": [shared.fileno(), lifeline]}
     return subprocess.Popen(
-        [sys.executable, "-m", "flatout.store.worker", name, *sys_path],
+        [sys.executable, "-m", "flatout.store.worker", name, str(lifeline), *sys_path],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), **_KEEP_HEAP},
-        **own_group,
+        **({} if _IS_WINDOWS else posix),
     )
 
 

@@ -166,14 +166,15 @@ class ShardReader:
 
     def _check_sense(self, tables: dict[str, Array]) -> None:
         """A crc that matches is no promise: a hostile shard has those, too."""
-        for path, table in tables.items():
-            if table.dtype == np.dtype("<i8") and table.ndim == 1:
-                if table[0] != 0 or (table[1:] < table[:-1]).any():
-                    raise self.damaged(f"the offsets {path} do not rise from 0")
-            elif path.endswith("/shapes") and table.ndim == 2:
-                offsets = tables[layout.offsets_path(path.partition("/")[0])]
-                if (table < 0).any() or (table.prod(axis=1, dtype=float) != np.diff(offsets)).any():
-                    raise self.damaged(f"{path} and the offsets beside it contradict each other")
+        ragged = [name for name, spec in self.fields.items() if spec.is_ragged]
+        for path in (layout.KEY_OFFSETS, *map(layout.offsets_path, ragged)):
+            if tables[path][0] != 0 or (tables[path][1:] < tables[path][:-1]).any():
+                raise self.damaged(f"the offsets {path} do not rise from 0")
+        for name in ragged:
+            if layout.has_shapes(self.fields[name]):
+                shapes, lengths = tables[layout.shapes_path(name)], np.diff(tables[layout.offsets_path(name)])
+                if (shapes < 0).any() or (shapes.prod(axis=1, dtype=float) != lengths).any():
+                    raise self.damaged(f"shapes and lengths of field '{name}' contradict each other")
 
     def _check_places(self, tables: dict[str, Array]) -> None:
         """No byte belongs to two datasets or chunks, and none stands outside the file."""

@@ -195,7 +195,7 @@ class ShardWriter:
         self, tables: dict[str, Array], chunked: Mapping[str, DatasetPlan]
     ) -> tuple[Skeleton, dict[int, Iterable[Any]]]:
         """The skeleton, and what goes into the places it reserved: offset -> buffers."""
-        plans = [DatasetPlan(path, table.dtype, table.shape) for path, table in tables.items()]
+        plans = [DatasetPlan(path, table.dtype, table.shape, is_table=True) for path, table in tables.items()]
         raw = [spec for spec in self.fields if spec.name not in chunked]
         plans += [chunked.get(spec.name) or self._contiguous(spec) for spec in self.fields]
         skeleton = lay_out(plans, {"format": "flatout-shard", "version": FORMAT_VERSION})

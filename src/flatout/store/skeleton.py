@@ -17,8 +17,9 @@ import numpy as np
 
 ALIGNMENT = 4096
 """Every dataset starts on a page. Unaligned, np.take copies the whole shard for each batch."""
-CHUNK_ALIGNMENT = 64
-"""Compressed chunks are read by pread, so they need no page of their own."""
+TIGHT_ALIGNMENT = 64
+"""Small tables and compressed chunks are copied when they are read: a page each would make a shard of a few
+tiny samples 110-200 KB large."""
 
 ZSTD_FILTER = 32015
 DEFLATE_FILTER = 1
@@ -34,6 +35,8 @@ class DatasetPlan:
     compression: str = "none"
     chunks: Iterable[bytes] = ()
     """In row order; taken one at a time, so that they need not all be in memory."""
+    is_table: bool = False
+    """Small, and read as a whole: needs no page of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +53,20 @@ def lay_out(plans: Sequence[DatasetPlan], attributes: dict[str, Any]) -> Skeleto
     """Reserve a place for every dataset; compressed chunks are placed with their bytes."""
     memory = _SparseFile()
     offsets: dict[str, int | None] = {}
-    with _open(memory, "w", ALIGNMENT) as file:
+    contiguous = [plan for plan in plans if plan.compression == "none" or _is_empty(plan)]
+    with _open(memory, "w", TIGHT_ALIGNMENT) as file:
         file.attrs.update(attributes)
-        for plan in plans:
-            if plan.compression == "none" or _is_empty(plan):
+        for plan in contiguous:
+            if plan.is_table:
+                offsets[plan.path] = _create_contiguous(file, plan)
+    with _open(memory, "r+", ALIGNMENT) as file:
+        for plan in contiguous:
+            if not plan.is_table:
                 offsets[plan.path] = _create_contiguous(file, plan)
     places = {plan.path: np.zeros((plan.shape[0], 2), np.int64) for plan in plans if _is_empty(plan)}
     chunked = [plan for plan in plans if plan.compression != "none" and not _is_empty(plan)]
     if chunked:
-        with _open(memory, "r+", CHUNK_ALIGNMENT) as file:
+        with _open(memory, "r+", TIGHT_ALIGNMENT) as file:
             for plan in chunked:
                 places[plan.path] = _create_chunked(file, plan)
                 offsets[plan.path] = None

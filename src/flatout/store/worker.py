@@ -130,7 +130,8 @@ def main() -> None:
     requests = os.fdopen(os.dup(0), "rb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     progress = _open_progress(sys.argv[1])
-    for folder in reversed(sys.argv[2:]):
+    _end_with(int(sys.argv[2]))
+    for folder in reversed(sys.argv[3:]):
         sys.path.insert(0, folder)
     waiting: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_listen, args=(requests, waiting), daemon=True).start()
@@ -142,6 +143,19 @@ def main() -> None:
         except OSError:  # the parent is gone, or a decoder closed what was not its own
             os._exit(1)
         progress.idle()
+
+
+def _end_with(lifeline: int) -> None:
+    """Let the system end this process when the parent's end of a pipe closes.
+
+    `_listen` does so everywhere, unless a decoder holds the interpreter's lock for good; SIGIO, whose default
+    action is to end the process, does so on Linux even then.
+    """
+    if sys.platform == "linux":
+        import fcntl
+
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _listen(requests: BinaryIO, waiting: SimpleQueue[bytes]) -> None:

@@ -1,0 +1,190 @@
+"""Builders: one split's loader from the config, over a store (fast) or over the raw files (standard)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch.utils.data import DataLoader
+
+from flatout.config import Config, LoaderSettings
+from flatout.config.loader import SECTION_OF
+from flatout.loader.collate import Collate
+from flatout.loader.dataset import split_positions
+from flatout.loader.fetch import ReadRule
+from flatout.loader.loader import FastDataLoader
+from flatout.loader.local import ShardLocal
+from flatout.loader.machine import Machine
+from flatout.loader.memory import BatchesAhead, check_memory
+from flatout.loader.order import Order, Sequential, Shuffled
+from flatout.loader.places import Places
+from flatout.loader.platform import Decision, decide
+from flatout.loader.preload import preload
+from flatout.loader.ragged import RaggedRule
+from flatout.loader.ranks import rank_and_world
+from flatout.loader.raw import RawSource
+from flatout.loader.sampler import OrderSampler
+from flatout.loader.samples import mean_bytes
+from flatout.loader.standard import StandardDataset
+from flatout.store import StoreReader
+from flatout.types import Array
+
+Loader = FastDataLoader | DataLoader[Any]
+
+
+class Builder(Protocol):
+    """Makes the loaders of one config."""
+
+    notes: list[str]
+    """What was chosen or has no effect, in plain words."""
+
+    @property
+    def splits(self) -> list[str]:
+        """Splits that have samples."""
+
+    def build(self, split: str) -> Loader:
+        """The loader of a split that has samples."""
+
+
+class FastBuilder:
+    """Loaders that read a store."""
+
+    def __init__(self, config: Config, store: StoreReader, machine: Machine) -> None:
+        self.notes: list[str] = []
+        self._config = config
+        self._store = store
+        self._machine = machine
+
+    @property
+    def splits(self) -> list[str]:
+        return [split for split in self._store.meta.splits if len(self._store.positions(split))]
+
+    def build(self, split: str) -> FastDataLoader:
+        config, settings = self._config, settings_for(self._config, split)
+        positions = split_positions(self._store, split)
+        self._preload(split, positions)
+        sample_bytes = mean_bytes(self._store, positions)
+        decision = _decide(settings, self._machine, sample_bytes, is_fast=True)
+        self.notes += [*decision.notes, *ragged_notes(settings)]
+        return FastDataLoader(
+            self._store,
+            settings.batch_size,
+            split=split,
+            order=self._order(split, settings, positions),
+            seed=config.seed,
+            drop_last=settings.drop_last,
+            num_workers=decision.num_workers,
+            prefetch_factor=decision.prefetch_factor or 1,
+            read=ReadRule(crc=config.crc, io=config.io, ragged=ragged_rule(settings)),
+        )
+
+    def _order(self, split: str, settings: LoaderSettings, positions: Array) -> Order:
+        if self._config.order == "shard_local" and is_shuffled(settings, split):
+            return ShardLocal.of(Places.of(self._store, positions).shards, self._config.seed)
+        return _order(split, settings, len(positions), self._config.seed)
+
+    def _preload(self, split: str, positions: Array) -> None:
+        if (setting := preload_setting(self._config, split)) is not None:
+            done = preload(self._store, positions, self._machine, f"{setting} of split '{split}'")
+            # The next split must fit beside this one.
+            self._machine = replace(self._machine, free_bytes=self._machine.free_bytes - done)
+
+
+class StandardBuilder:
+    """Ordinary DataLoaders that decode raw files."""
+
+    def __init__(self, config: Config, raw: RawSource, machine: Machine) -> None:
+        self.notes: list[str] = []
+        self._config = config
+        self._raw = raw
+        self._machine = machine
+
+    @property
+    def splits(self) -> list[str]:
+        return self._raw.splits
+
+    def build(self, split: str) -> DataLoader[Any]:
+        config, settings = self._config, settings_for(self._config, split)
+        dataset = self._dataset(split)
+        is_kept = preload_setting(config, split) is not None
+        decision = _decide(settings, self._machine, dataset.sample_bytes, is_fast=False, all_preloaded=is_kept)
+        self.notes += [*decision.notes, *ragged_notes(settings)]
+        if config.order == "shard_local":
+            self.notes.append("order: raw files have no shards; they are shuffled over all samples")
+        order = _order(split, settings, len(dataset), config.seed)
+        return DataLoader(
+            dataset,
+            batch_size=settings.batch_size,
+            sampler=OrderSampler(order, settings.batch_size, settings.drop_last),
+            drop_last=settings.drop_last,
+            collate_fn=Collate(dataset.fields, ragged_rule(settings)),
+            generator=torch.Generator().manual_seed(config.seed),
+            num_workers=decision.num_workers,
+            prefetch_factor=decision.prefetch_factor,
+            persistent_workers=decision.persistent_workers,
+            pin_memory=decision.pin_memory,
+            multiprocessing_context=decision.multiprocessing_context,
+        )
+
+    def _dataset(self, split: str) -> StandardDataset:
+        is_kept = preload_setting(self._config, split) is not None
+        dataset = StandardDataset(self._raw, split, cache_in_memory=is_kept, machine=self._machine)
+        if is_kept:
+            done = dataset.sample_bytes * len(dataset)
+            self._machine = replace(self._machine, free_bytes=self._machine.free_bytes - done)
+        return dataset
+
+
+def settings_for(config: Config, split: str) -> LoaderSettings:
+    """The settings of one split's loader; what was given, and not only the default, is in its fields set."""
+    section = SECTION_OF.get(split)
+    given = config.model_fields_set | (getattr(config, section).model_fields_set if section else set())
+    values = config.loader_for(split)
+    return LoaderSettings.model_construct(_fields_set=given & values.model_fields_set, **dict(values))
+
+
+def preload_setting(config: Config, split: str) -> str | None:
+    """The setting that asks for this split to be held in memory, if there is one."""
+    if config.cache_in_memory:
+        return "cache_in_memory"
+    name = f"preload_{split}_data"
+    return f"cache_config.{name}" if getattr(config.cache_config, name, False) else None
+
+
+def is_shuffled(settings: LoaderSettings, split: str) -> bool:
+    """As the settings say; otherwise train is, other splits are not."""
+    return split == "train" if settings.shuffle is None else settings.shuffle
+
+
+def ragged_rule(settings: LoaderSettings) -> RaggedRule:
+    """How ragged samples are cut and padded."""
+    return RaggedRule(max_length=settings.max_sequence_length, to_max=not settings.use_dynamic_padding)
+
+
+def ragged_notes(settings: LoaderSettings) -> list[str]:
+    """What the settings on ragged samples lack."""
+    if settings.use_dynamic_padding or settings.max_sequence_length is not None:
+        return []
+    return ["use_dynamic_padding: false needs max_sequence_length; padded to the longest of each batch"]
+
+
+def _order(split: str, settings: LoaderSettings, num_samples: int, seed: int) -> Order:
+    return Shuffled(num_samples, seed) if is_shuffled(settings, split) else Sequential(num_samples)
+
+
+def _decide(
+    settings: LoaderSettings, machine: Machine, sample_bytes: int, *, is_fast: bool, all_preloaded: bool = False
+) -> Decision:
+    """Decide, and refuse what does not fit into memory."""
+    decision = decide(
+        settings,
+        machine=machine,
+        is_fast=is_fast,
+        all_preloaded=all_preloaded,
+        sample_bytes=sample_bytes,
+        is_distributed=rank_and_world()[1] > 1,
+    )
+    ahead = BatchesAhead(decision.num_workers, decision.prefetch_factor, settings.batch_size, sample_bytes)
+    check_memory(ahead, machine, is_fast=is_fast)
+    return decision

@@ -1,0 +1,135 @@
+"""create_dataloaders: a config in, the loaders of train, val and test out; fast where there is a store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flatout.config import Config, list_tasks, load_config
+from flatout.errors import ConfigError, LoaderError, StoreMissingError
+from flatout.loader.build import Builder, FastBuilder, Loader, StandardBuilder
+from flatout.loader.fresh import compare_with_config
+from flatout.loader.machine import Machine, describe_machine
+from flatout.loader.raw import RawSource
+from flatout.store import StoreReader, is_store
+
+Source = Config | Mapping[str, Any] | str | Path
+"""A Config, a dict, or the path of a config file."""
+
+_log = logging.getLogger(__name__)
+
+
+class Loaders(NamedTuple):
+    """One loader a split; None where the split has no samples."""
+
+    train: Loader | None
+    val: Loader | None
+    test: Loader | None
+
+
+def create_dataloaders(source: Source, *, machine: Machine | None = None) -> Loaders:
+    """The loaders of a config.
+
+    `use_fast_loader: auto` reads the store at `preprocessed_data_dir` if there is one, otherwise the raw files
+    through an ordinary DataLoader; true and false insist. Both give the same batches in the same order.
+
+    Args:
+        machine: what the decisions rest on; this one by default.
+
+    Raises:
+        StoreMissingError: `use_fast_loader` is true and there is no store.
+        LoaderError: the store was made with other settings, or batches or preloads do not fit into memory.
+        ConfigError, ManifestError: the settings or the manifest cannot be used; no split has samples.
+
+    Example:
+        >>> train, val, test = create_dataloaders("config.yaml")                    # doctest: +SKIP
+        >>> for batch in train: step(batch["image"], batch["label"])                # doctest: +SKIP
+    """
+    config = load_config(source)
+    builder = choose_builder(config, machine or describe_machine(), prepare_command(source, config))
+    return build_all(builder)
+
+
+def create_task_dataloaders(
+    source: Source, task: str | None = None, *, machine: Machine | None = None
+) -> Loaders:
+    """The loaders of a config with a task's own defaults (batch size, caching, sequence length) in place.
+
+    Args:
+        task: one of `flatout.config.list_tasks()`; absent: the config's own.
+
+    Raises:
+        ConfigError: there is no task. Otherwise as `create_dataloaders`.
+    """
+    config = load_config(source, overrides={"task": task})
+    if config.task is None:
+        raise ConfigError(f"no task: set 'task' in the config or name one of: {', '.join(list_tasks())}")
+    builder = choose_builder(config, machine or describe_machine(), prepare_command(source, config))
+    return build_all(builder)
+
+
+def choose_builder(config: Config, machine: Machine, command: str) -> Builder:
+    """What makes the loaders: over the store, or over the raw files.
+
+    Args:
+        command: how the store is prepared, for messages.
+    """
+    folder = None if config.preprocessed_data_dir is None else Path(config.preprocessed_data_dir)
+    has_store = folder is not None and is_store(folder)
+    if config.use_fast_loader is True and not has_store:
+        raise _no_store(folder, command)
+    if folder is None or not has_store or config.use_fast_loader is False:
+        builder = StandardBuilder(config, RawSource(config), machine)
+        if not has_store and config.use_fast_loader == "auto":
+            builder.notes.append(f"no store yet: raw files are decoded in every epoch; '{command}' makes one")
+        return builder
+    store = StoreReader(folder)
+    refuse_stale(store, config, command)
+    return FastBuilder(config, store, machine)
+
+
+def build_all(builder: Builder) -> Loaders:
+    """The loader of each usual split; what was decided goes to the log, once."""
+    there = builder.splits
+    loaders = Loaders(*(builder.build(split) if split in there else None for split in Loaders._fields))
+    for note in dict.fromkeys(builder.notes):
+        _log.info("%s", note)
+    if not any(loader is not None for loader in loaders):
+        raise ConfigError(f"no samples in train, val or test; there are: {', '.join(there) or 'no splits'}")
+    return loaders
+
+
+def refuse_stale(store: StoreReader, config: Config, command: str) -> None:
+    """Serve nothing that the config does not ask for; lesser differences go to the log as warnings.
+
+    Raises:
+        LoaderError: the store's samples or splits are not those of the config.
+    """
+    found = compare_with_config(store, config)
+    for doubt in found.doubts:
+        _log.warning("%s: %s. '%s' brings it up to date", store.folder, doubt, command)
+    if found.changes:
+        raise LoaderError(
+            f"{store.folder} was made with other settings than the config has: {'; '.join(found.changes)}. "
+            f"'{command}' brings it up to date (with --accept-fingerprint it keeps the samples as they are); "
+            "use_fast_loader: false reads the raw files instead"
+        )
+
+
+def prepare_command(source: Source, config: Config) -> str:
+    """What to type to prepare the store of a config."""
+    if isinstance(source, str | Path):
+        return f"flatout prepare --config {source}"
+    where = f" --output-dir {config.preprocessed_data_dir}" if config.preprocessed_data_dir else ""
+    return f"flatout prepare {config.manifest if isinstance(config.manifest, str) else 'MANIFEST'}{where}"
+
+
+def _no_store(folder: Path | None, command: str) -> Exception:
+    if folder is None:
+        return ConfigError("use_fast_loader: true needs preprocessed_data_dir, the folder of the store")
+    return StoreMissingError(
+        f"there is no store at {folder}, and use_fast_loader is true. Prepare it once: '{command}'. With "
+        "use_fast_loader: auto the raw files are read until then"
+    )

@@ -1,0 +1,161 @@
+"""The journal: what survives a crash at any byte, and what is not believed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from flatout.store import journal as journals
+from flatout.store.journal import JOURNAL, Journal, JournalHead, begin, discard, find, planned_rows
+from flatout.store.metadata import ShardMeta
+from flatout.store.task import BadRow, Receipt
+from flatout.types import FieldSpec
+
+FIELDS = (FieldSpec("x", "array", "float32", (2, None), range=(0.0, 1.0), classes=("a", "b")),)
+ROWS = pa.table({"key_hash": pa.array([1, 2, 3], pa.uint64()), "fingerprint": pa.array([4, 5, 6], pa.uint64())})
+
+
+def head_of(folder: Path, **changes: Any) -> JournalHead:
+    settings: dict[str, Any] = {
+        "plan": "ab" * 32,
+        "fields": FIELDS,
+        "fingerprint": {"digest": "f00", "notes": []},
+        "first_task": 7,
+        "num_tasks": 3,
+        "rows_per_shard": 2,
+        "adopted": (shard_in(folder, 1),),
+    }
+    return JournalHead(**{**settings, **changes})
+
+
+def shard_in(folder: Path, number: int) -> ShardMeta:
+    """A shard's record, with a file of its size."""
+    meta = ShardMeta(f"{number:06d}-{number:016x}.h5", f"{number:064x}", 10 + number, 2, 5, (4096, None))
+    path = folder / "shards" / meta.file
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(bytes(meta.size))
+    return meta
+
+
+def receipt_of(folder: Path, task: int) -> Receipt:
+    bad = (BadRow(f"key {task}\n", "a/b.npy", "decode", 'it said "no"'),)
+    return Receipt(task, (shard_in(folder, task),), bad, 2, {"make": 0.5}, 99, {"x": 0.25}, 1234)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Journal:
+    opened = begin(tmp_path, head_of(tmp_path), ROWS)
+    for task in (7, 8, 9):
+        opened.append(receipt_of(tmp_path, task))
+    return opened
+
+
+def test_what_was_noted_is_found(tmp_path: Path, written: Journal) -> None:
+    found = find(tmp_path)
+    assert found is not None
+    assert found.head == head_of(tmp_path)
+    assert found.receipts == written.receipts == {task: receipt_of(tmp_path, task) for task in (7, 8, 9)}
+    assert [shard.file[:6] for shard in found.shards()] == ["000007", "000008", "000009"]
+    rows = planned_rows(found)
+    assert rows is not None
+    assert rows.equals(ROWS)
+
+
+def test_no_journal(tmp_path: Path) -> None:
+    assert find(tmp_path) is None
+
+
+def test_cut_at_any_byte_the_whole_lines_count(tmp_path: Path, written: Journal) -> None:
+    path = tmp_path / JOURNAL
+    data = path.read_bytes()
+    ends = [at + 1 for at, byte in enumerate(data) if byte == ord("\n")]
+    for size in (*range(ends[0], len(data), 41), *ends, *(end - 1 for end in ends[1:])):
+        path.write_bytes(data[:size])
+        found = find(tmp_path)
+        assert found is not None
+        num_whole = sum(end <= size for end in ends) - 1
+        assert list(found.receipts) == [7, 8, 9][:num_whole]
+        # The torn line is gone, so the next one stands on a line of its own.
+        found.append(receipt_of(tmp_path, 12))
+        again = find(tmp_path)
+        assert again is not None
+        assert list(again.receipts) == [*[7, 8, 9][:num_whole], 12]
+
+
+def test_cut_within_the_head_there_is_no_journal(tmp_path: Path, written: Journal) -> None:
+    path = tmp_path / JOURNAL
+    head = path.read_bytes().index(b"\n")
+    data = path.read_bytes()
+    for size in range(0, head, 23):
+        path.write_bytes(data[:size])
+        assert find(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n",
+        "[]\n",
+        "null\n",
+        "{}\n",
+        '{"plan": 1}\n',
+        "\x00\xff\n",
+        '{"plan":"x","fields":[{"surprise":1}],"adopted":[]}\n',
+    ],
+)
+def test_a_foreign_head_is_no_journal(tmp_path: Path, text: str) -> None:
+    (tmp_path / JOURNAL).write_text(text)
+    assert find(tmp_path) is None
+
+
+def test_foreign_lines_are_passed_over(tmp_path: Path, written: Journal) -> None:
+    with open(tmp_path / JOURNAL, "ab") as file:
+        file.write(b"\xff\xfe\n[]\n{}\nnull\n" + json.dumps({"task": 1}).encode() + b"\n")
+    found = find(tmp_path)
+    assert found is not None
+    assert list(found.receipts) == [7, 8, 9]
+
+
+@pytest.mark.parametrize("size", [None, 0, 1000])
+def test_a_shard_that_is_gone_or_of_another_size_counts_as_not_made(
+    tmp_path: Path, written: Journal, size: int | None
+) -> None:
+    for number in (1, 8):
+        path = tmp_path / "shards" / f"{number:06d}-{number:016x}.h5"
+        path.unlink()
+        if size is not None:
+            path.write_bytes(bytes(size))
+    found = find(tmp_path)
+    assert found is not None
+    assert list(found.receipts) == [7, 9]
+    assert found.head.adopted == ()
+
+
+def test_a_lost_plan_file_is_told(tmp_path: Path, written: Journal) -> None:
+    (tmp_path / written.head.plan_file).write_bytes(b"PAR1 no more")
+    assert planned_rows(written) is None
+    (tmp_path / written.head.plan_file).unlink()
+    assert planned_rows(written) is None
+
+
+def test_discard_leaves_nothing(tmp_path: Path, written: Journal) -> None:
+    discard(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["shards"]
+    discard(tmp_path)
+
+
+def test_a_line_is_synced_before_it_counts(
+    tmp_path: Path, written: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError("no such luck")
+
+    monkeypatch.setattr(journals, "sync_file", fail)
+    with pytest.raises(OSError, match="luck"):
+        written.append(receipt_of(tmp_path, 10))
+    assert 10 not in written.receipts

@@ -1,0 +1,180 @@
+"""StoreReader: samples by position, across processes, and what it refuses to open."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from flatout.errors import StoreCorruptError, StoreMissingError
+from flatout.store import StoreReader
+from flatout.store.index import read_index, write_index
+
+pytestmark = pytest.mark.usefixtures("few_shards")
+
+
+def test_samples_are_those_of_the_sources(prepared: Any) -> None:
+    store = StoreReader(prepared.store)
+    assert len(store) == 12
+    assert store.keys() == [row["id"] for row in prepared.rows]
+    for position, row in enumerate(prepared.rows):
+        sample = store.read(position)
+        assert list(sample) == ["image", "series", "label", "text"]
+        np.testing.assert_array_equal(sample["image"], np.load(prepared.folder / row["image"]))
+        np.testing.assert_array_equal(sample["series"], np.load(prepared.folder / row["series"]))
+        assert ("cat", "dog", "eel")[int(sample["label"])] == row["label"]
+        assert sample["text"].tobytes().decode() == row["text"]
+
+
+def test_opening_reads_neither_index_nor_shards(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flatout.store.reader.read_index", lambda *a: pytest.fail("the index was read"))
+    monkeypatch.setattr("flatout.store.reader.ShardReader", lambda *a: pytest.fail("a shard was mapped"))
+    assert len(StoreReader(str(stored))) == 12
+
+
+def test_positions_count_from_both_ends(stored: Path) -> None:
+    store = StoreReader(stored)
+    for position in (0, 5, 11, np.int64(3)):
+        from_end = store.read(int(position) - 12)
+        np.testing.assert_array_equal(store.read(position)["image"], from_end["image"])
+    for position in (12, -13, 10**9):
+        with pytest.raises(IndexError, match=f"position {position} of a store with 12 samples"):
+            store.read(position)
+
+
+def test_splits_divide_the_samples(stored: Path) -> None:
+    store = StoreReader(stored)
+    found = [store.positions(name) for name in store.meta.splits]
+    assert sorted(np.concatenate(found).tolist()) == list(range(12))
+    assert store.positions("no such split").tolist() == []
+
+
+def test_what_is_read_outlives_the_store_and_can_be_written(stored: Path) -> None:
+    image = StoreReader(stored).read(0)["image"]
+    image += 1
+    assert not np.array_equal(image, StoreReader(stored).read(0)["image"])
+
+
+def test_pickles_by_its_folder(stored: Path) -> None:
+    store = StoreReader(stored)
+    store.read(3)
+    data = pickle.dumps(store)
+    assert len(data) < 1000
+    again = pickle.loads(data)
+    np.testing.assert_array_equal(again.read(3)["image"], store.read(3)["image"])
+
+
+def read_in_child(store: StoreReader, queue: Any) -> None:
+    queue.put((store.read(3)["image"].tolist(), store._pid == os.getpid()))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_works_after_a_fork(stored: Path) -> None:
+    store = StoreReader(stored)
+    expected = store.read(3)["image"].tolist()
+    shard = store.shard(0)
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    child = context.Process(target=read_in_child, args=(store, queue))
+    child.start()
+    assert queue.get() == (expected, True)
+    child.join()
+    assert store.shard(0) is shard
+
+
+def test_no_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreMissingError):
+        StoreReader(tmp_path)
+
+
+@pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: os.truncate(path, 5000)])
+def test_a_shard_that_is_gone_or_cut_is_told_at_once(
+    prepared: Any, shard_paths: Callable[..., list[Path]], change: Callable[[Path], Any]
+) -> None:
+    path = shard_paths(prepared.store)[1]
+    change(path)
+    with pytest.raises(StoreCorruptError, match=f"shard {path} is damaged.*--repair"):
+        StoreReader(prepared.store)
+
+
+def with_column(name: str, edit: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def change(table: Any) -> Any:
+        at = table.schema.get_field_index(name)
+        return table.set_column(at, name, edit(table[name]))
+
+    return change
+
+
+def put(position: int, value: int) -> Callable[[Any], Any]:
+    def edit(column: Any) -> Any:
+        values = column.to_pylist()
+        values[position] = value
+        return pa.array(values, column.type)
+
+    return edit
+
+
+HOSTILE: list[Callable[[Any], Any]] = [
+    with_column("shard", put(3, -1)),
+    with_column("shard", put(3, 3)),
+    with_column("row", put(3, -1)),
+    with_column("split", put(3, 99)),
+    with_column("split", put(3, -1)),
+    with_column("row", lambda column: column.cast(pa.int64())),
+    with_column("row", lambda column: pa.array([None, *column.to_pylist()[1:]], pa.int32())),
+    lambda table: table.drop_columns(["shard"]),
+    lambda table: table.drop_columns(["length_text"]),
+    lambda table: table.slice(1),
+    lambda table: pa.concat_tables([table, table.slice(0, 1)]),
+]
+
+
+@pytest.mark.parametrize("change", HOSTILE)
+def test_an_index_without_sense_is_refused(
+    prepared: Any, forge_root: Callable[..., None], change: Callable[[Any], Any]
+) -> None:
+    meta = StoreReader(prepared.store).meta
+    name, digest = write_index(prepared.store, change(read_index(prepared.store / meta.index)))
+    forge_root(prepared.store, lambda document: document.update(index=name, index_blake3=digest))
+    store = StoreReader(prepared.store)
+    with pytest.raises(StoreCorruptError, match="--repair' rebuilds it"):
+        _ = store.numbers
+
+
+def test_a_row_beyond_its_shard_is_refused(prepared: Any, forge_root: Callable[..., None]) -> None:
+    meta = StoreReader(prepared.store).meta
+    table = with_column("row", put(3, 4))(read_index(prepared.store / meta.index))
+    name, digest = write_index(prepared.store, table)
+    forge_root(prepared.store, lambda document: document.update(index=name, index_blake3=digest))
+    with pytest.raises(StoreCorruptError, match="row 4 in a shard of 4"):
+        StoreReader(prepared.store).read(3)
+
+
+def test_an_open_store_stays_what_it_was_while_it_is_prepared_again(prepared: Any) -> None:
+    store = StoreReader(prepared.store)
+    keys, first = store.keys(), store.read(0)["image"]
+    prepared.put(0, seed=77)
+    del prepared.rows[4]
+    prepared.save()
+    prepared.prepare()
+    assert store.keys() == keys
+    assert len(store.numbers["row"]) == 12
+    np.testing.assert_array_equal(store.read(0)["image"], first)
+    fresh = StoreReader(prepared.store)
+    assert len(fresh) == 11
+    assert not np.array_equal(fresh.read(0)["image"], first)
+
+
+def test_the_root_of_a_store_is_plain_json(stored: Path) -> None:
+    document = json.loads((stored / "data_metadata.json").read_text())
+    assert (document["format"], document["version"]) == ("flatout-store", 1)
+    assert [field["name"] for field in document["fields"]] == ["image", "series", "label", "text"]

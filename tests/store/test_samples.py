@@ -1,0 +1,94 @@
+"""Tables of samples: from shards, in manifest order, up to date or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flatout.errors import ManifestError
+from flatout.source import hash_key
+from flatout.store.metadata import ShardMeta
+from flatout.store.samples import (
+    RowFinder,
+    empty_samples,
+    in_manifest_order,
+    renumbered,
+    row_hashes,
+    samples_of_shards,
+    up_to_date,
+)
+from flatout.types import FieldSpec
+
+FIELDS = (FieldSpec("x", "array", "float32", (2,)), FieldSpec("text", "text", "uint8", (None,)))
+
+
+def test_shards_say_what_they_hold(tmp_path: Path, write_shard: Callable[..., Any]) -> None:
+    (tmp_path / "shards").mkdir()
+    metas = []
+    for number, keys in enumerate((["a", "b"], ["c"])):
+        samples = [{"x": np.ones(2, np.float32), "text": np.ones(len(keys) + n, np.uint8)} for n in range(len(keys))]
+        shard = write_shard(FIELDS, samples, keys, number, folder=tmp_path / "shards")
+        metas.append(shard.meta)
+    table = samples_of_shards(tmp_path, metas, FIELDS, first_shard=4)
+    assert table["key"].to_pylist() == ["a", "b", "c"]
+    assert table["key_hash"].to_pylist() == [hash_key(key) for key in "abc"]
+    assert table["shard"].to_pylist() == [4, 4, 5]
+    assert table["row"].to_pylist() == [0, 1, 0]
+    assert table["part"].to_pylist() == [-1, -1, -1]
+    assert table["length_text"].to_pylist() == [2, 3, 1]
+    assert len(set(table["digest"].to_pylist())) == 3
+    assert samples_of_shards(tmp_path, [], FIELDS).schema == table.schema == empty_samples(FIELDS).schema
+
+
+def test_pieces_belong_to_their_row() -> None:
+    keys = ["a", "b#0000", "b#0001", "c#d#0012", "e#f"]
+    parts = [-1, 0, 1, 12, -1]
+    table = pa.table({"key_hash": np.array([hash_key(k) for k in keys], np.uint64), "part": parts, "key": keys})
+    assert row_hashes(table).tolist() == [hash_key(key) for key in ("a", "b", "b", "c#d", "e#f")]
+
+
+@given(
+    known=st.lists(st.integers(0, 2**64 - 1), unique=True, max_size=20),
+    asked=st.lists(st.integers(0, 2**64 - 1), max_size=20),
+    data=st.data(),
+)
+def test_rows_are_found_by_hash(known: list[int], asked: list[int], data: Any) -> None:
+    asked = asked + (data.draw(st.lists(st.sampled_from(known), max_size=5)) if known else [])
+    finder = RowFinder(np.array(known, np.uint64), known)
+    found = finder.positions(np.array(asked, np.uint64)).tolist()
+    assert found == [known.index(value) if value in known else -1 for value in asked]
+
+
+def test_two_keys_of_one_hash_are_refused_by_name() -> None:
+    with pytest.raises(ManifestError, match="'b' and 'd' have the same 64-bit hash"):
+        RowFinder(np.array([5, 7, 6, 7], np.uint64), pa.array(["a", "b", "c", "d"]))
+
+
+def test_up_to_date_is_a_known_row_with_the_recorded_fingerprint() -> None:
+    samples = pa.table({"fingerprint": pa.array([10, 11, 0, 13, 14], pa.uint64())})
+    positions = np.array([0, 1, 2, -1, 3])
+    fingerprints = np.array([10, 99, 0, 14], np.uint64)
+    assert up_to_date(samples, positions, fingerprints).tolist() == [True, False, False, False, True]
+
+
+def test_manifest_order_then_piece() -> None:
+    samples = pa.table({"part": [1, -1, 0, 2], "key": ["b1", "a", "b0", "b2"]})
+    ordered, positions = in_manifest_order(samples, np.array([5, 3, 5, 5]))
+    assert ordered["key"].to_pylist() == ["a", "b0", "b1", "b2"]
+    assert positions.tolist() == [3, 5, 5, 5]
+
+
+def test_shards_without_a_sample_are_dropped() -> None:
+    shards = [ShardMeta(f"{n}", "", 0, 1, 0, ()) for n in range(4)]
+    samples = pa.table({"key": ["a", "b", "c"], "shard": pa.array([3, 1, 3], pa.int32())})
+    table, used = renumbered(samples, shards)
+    assert table["shard"].to_pylist() == [1, 0, 1]
+    assert table["shard"].type == pa.int32()
+    assert [shard.file for shard in used] == ["1", "3"]
