@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatout.store.compress import compress
-from flatout.store.skeleton import ALIGNMENT, DatasetPlan, Skeleton, _SparseFile, lay_out
+from flatout.store.skeleton import ALIGNMENT, TIGHT_ALIGNMENT, DatasetPlan, Skeleton, _SparseFile, lay_out
 
 PLANS = [
-    DatasetPlan("flatout/key_hash", np.dtype("<u8"), (3,)),
-    DatasetPlan("flatout/crc/x", np.dtype("<u4"), (1,)),
+    DatasetPlan("flatout/key_hash", np.dtype("<u8"), (3,), is_table=True),
+    DatasetPlan("flatout/crc/x", np.dtype("<u4"), (1,), is_table=True),
     DatasetPlan("x", np.dtype("<f4"), (3, 5, 7)),
     DatasetPlan("series/values", np.dtype("|u1"), (11,)),
     DatasetPlan("empty", np.dtype("<f8"), (3, 0)),
@@ -43,9 +43,9 @@ def test_arrays_put_at_their_offsets_are_what_h5py_reads() -> None:
         assert file.attrs["format"] == "flatout-shard"
 
 
-def test_every_dataset_starts_on_a_page_and_none_meets_another() -> None:
+def test_data_starts_on_a_page_and_nothing_meets_anything() -> None:
     skeleton = lay_out(PLANS, {})
-    assert ALIGNMENT == 4096
+    assert (ALIGNMENT, TIGHT_ALIGNMENT) == (4096, 64)
     spans = [(at, at + len(piece)) for at, piece in skeleton.pieces]
     for plan in PLANS:
         offset = skeleton.offsets[plan.path]
@@ -53,7 +53,7 @@ def test_every_dataset_starts_on_a_page_and_none_meets_another() -> None:
             assert offset is None
             continue
         assert offset is not None
-        assert offset % 4096 == 0
+        assert offset % (64 if plan.is_table else 4096) == 0
         spans.append((offset, offset + int(np.prod(plan.shape)) * plan.dtype.itemsize))
     spans.sort()
     assert all(stop <= start for (_, stop), (start, _) in zip(spans, spans[1:], strict=False))
@@ -65,6 +65,11 @@ def test_the_metadata_itself_is_small_however_large_the_datasets() -> None:
     skeleton = lay_out(plans, {})
     assert skeleton.size > 4 << 40
     assert sum(len(piece) for _, piece in skeleton.pieces) < 8192
+
+
+def test_a_shard_of_a_few_tiny_samples_is_small() -> None:
+    tables = [DatasetPlan(f"flatout/t{n}", np.dtype("<u8"), (3,), is_table=True) for n in range(10)]
+    assert lay_out([*tables, DatasetPlan("x", np.dtype("<f4"), (3,))], {}).size < 32768
 
 
 def test_equal_plans_give_equal_bytes_without_any_time() -> None:

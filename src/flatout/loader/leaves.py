@@ -13,21 +13,15 @@ from flatout.source.pil_image import image_from_arrays, image_to_arrays, is_imag
 from flatout.source.plain import from_text, is_plain, to_text
 from flatout.types import Array
 
-NUMBERS = {
-    bool: np.dtype(bool),
-    int: np.dtype(np.int64),
-    float: np.dtype(np.float64),
-    complex: np.dtype(complex),
-}
+NUMBERS = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
+"""Python's numbers and the dtype that holds them."""
 TENSOR_KINDS = {
-    getattr(torch, name)
-    for name in (
-        "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64 complex64 complex128"
-    ).split()
-}
+    torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32,
+    torch.int64, torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128, torch.bfloat16,
+}  # fmt: skip
 
 
-class Unstorable(Exception):
+class UnstorableError(Exception):
     """A value that no arrays can give back; the message completes "field X ..."."""
 
 
@@ -61,7 +55,7 @@ def leaf_of(value: Any) -> Leaf | None:
     """The value as arrays; None if it is a container, or nothing that can be stored.
 
     Raises:
-        Unstorable: it is of a kind that could be, but not this one.
+        UnstorableError: it is of a kind that could be, but not this one.
     """
     kind = type(value)
     if kind is torch.Tensor:
@@ -70,7 +64,7 @@ def leaf_of(value: Any) -> Leaf | None:
         array = _storable(value)
         return Leaf("array", [Part(array.dtype.name)], [array], (value.dtype.str, array.ndim))
     if kind in NUMBERS and not _is_big(value):
-        return Leaf(kind.__name__, [Part(NUMBERS[kind].name)], [np.array(value, NUMBERS[kind])])
+        return Leaf(kind.__name__, [Part(NUMBERS[kind])], [np.array(value, NUMBERS[kind])])
     if kind is str or kind is np.str_:
         return Leaf(kind.__name__, [TEXT], [_bytes(value.encode("utf-8", "surrogatepass"))])
     if kind is bytes:
@@ -102,13 +96,11 @@ def value_of(kind: str, details: Sequence[Any]) -> Callable[[Sequence[Array]], A
 
 def _tensor(value: torch.Tensor) -> Leaf:
     if value.device.type != "cpu":
-        raise Unstorable(
-            f"is a tensor on {value.device}, which would come back on the CPU; move it after caching"
-        )
+        raise UnstorableError(f"is a tensor on {value.device}; cache it on the CPU and move it afterwards")
     if value.requires_grad:
-        raise Unstorable("is a tensor that requires grad, which would be lost; detach it")
-    if value.layout is not torch.strided or value.dtype not in {*TENSOR_KINDS, torch.bfloat16}:
-        raise Unstorable(f"is a tensor of {value.dtype} and layout {value.layout}")
+        raise UnstorableError("is a tensor that requires grad, which would be lost; detach it")
+    if value.layout is not torch.strided or value.dtype not in TENSOR_KINDS:
+        raise UnstorableError(f"is a tensor of {value.dtype} and layout {value.layout}")
     if value.dtype is torch.bfloat16:
         bits = value.contiguous().view(torch.int16).numpy().view(np.uint16)
         return Leaf("tensor", [BFLOAT16], [bits.copy()], ("bfloat16", bits.ndim))
@@ -123,8 +115,8 @@ def _bfloat16(arrays: Sequence[Array]) -> torch.Tensor:
 def _storable(value: Array) -> Array:
     """A native copy of an array of numbers."""
     if value.dtype.kind not in "biufc" or value.dtype.itemsize > (16 if value.dtype.kind == "c" else 8):
-        raise Unstorable(
-            f"is an array of dtype {value.dtype}; numbers and booleans of up to 64 bits can be kept"
+        raise UnstorableError(
+            f"is an array of dtype {value.dtype}; booleans and numbers of up to 64 bits are kept"
         )
     return np.array(value, value.dtype.newbyteorder("="), order="C", subok=False)
 
@@ -133,7 +125,7 @@ def _image(value: Any) -> Leaf:
     try:
         pixels, rest = image_to_arrays(value)
     except ValueError as error:
-        raise Unstorable(f"is {error}") from error
+        raise UnstorableError(f"is {error}") from error
     extra = Part("uint8", suffix="_extra", kind="text", is_ragged=True)
     return Leaf("image", [Part(pixels.dtype.name), extra], [_storable(pixels), rest], (value.mode,))
 
@@ -145,7 +137,7 @@ def _numbers(value: Any) -> Leaf | None:
     kinds = {type(item) for item in value} if type(value) is not int else set()
     if len(kinds) == 1 and (kind := kinds.pop()) in NUMBERS and not any(map(_is_big, value)):
         details = type(value).__name__, kind.__name__
-        return Leaf("numbers", [Part(NUMBERS[kind].name)], [np.array(value, NUMBERS[kind])], details)
+        return Leaf("numbers", [Part(NUMBERS[kind])], [np.array(value, NUMBERS[kind])], details)
     if type(value) is not tuple and is_plain(value):
         return Leaf("plain", [TEXT], [_bytes(to_text(value).encode())])
     return None

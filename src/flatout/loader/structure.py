@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from flatout.errors import CacheError
-from flatout.loader.leaves import Unstorable, leaf_of, value_of
+from flatout.loader.leaves import UnstorableError, leaf_of, value_of
 from flatout.store.fill.item import FieldForm, Form, Item
 from flatout.types import Array
 
@@ -34,8 +34,8 @@ def take_apart(item: Any, index: int) -> Item:
     try:
         node = taker.take(item, (), 0)
         if not taker.fields:
-            raise Unstorable("it has no fields")
-    except Unstorable as error:
+            raise UnstorableError("has no fields")
+    except UnstorableError as error:
         where = f"field '{taker.at}'" if taker.at else "it"
         raise CacheError(
             f"item {index} cannot be cached: {where} {error}. Items are tensors, arrays, PIL images, numbers "
@@ -90,7 +90,7 @@ class _Taker:
     def take(self, value: Any, path: tuple[str, ...], depth: int) -> list[Any]:
         self.at = ".".join(path)
         if depth > MAX_DEPTH:
-            raise Unstorable(f"is nested more than {MAX_DEPTH} deep")
+            raise UnstorableError(f"is nested more than {MAX_DEPTH} deep")
         kind = type(value)
         if kind in DICTS:
             keys = [_key(key) for key in value]
@@ -102,7 +102,7 @@ class _Taker:
         if kind is tuple or kind is list:
             names = _names_of(len(value), path)
             return [kind.__name__, [self.take(v, n, depth + 1) for v, n in zip(value, names, strict=True)]]
-        raise Unstorable(f"is {_described(value)}")
+        raise UnstorableError(f"is {_described(value)}")
 
     def _leaf(self, value: Any, path: tuple[str, ...]) -> list[Any] | None:
         leaf = leaf_of(value)
@@ -129,7 +129,7 @@ class _Taker:
 
 def _key(key: Any) -> str | int | bool:
     if type(key) not in (str, int, bool):
-        raise Unstorable(f"has a key of type {type(key).__name__}; strings and integers can be kept")
+        raise UnstorableError(f"has a key of type {type(key).__name__}; strings and integers can be kept")
     return key  # type: ignore[no-any-return]
 
 

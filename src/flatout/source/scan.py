@@ -90,6 +90,8 @@ def rows_that_moved(
 ) -> Array:
     """Which of these rows have files that are not as the scan found them: they changed while being read."""
     look = _Looker(manifest, columns, allow_outside)
+    if look.num_columns == 1:
+        positions = positions[[not _is_as_found(states, at) for at in positions.tolist()]]
     moved = []
     for start in range(0, len(positions), SCAN_ROWS):
         block = positions[start : start + SCAN_ROWS]
@@ -98,6 +100,15 @@ def rows_that_moved(
         mtimes = np.array([row.mtime_ns for row in found])
         moved.append(block[(sizes != states.sizes[block]) | (mtimes != states.mtimes_ns[block])])
     return np.concatenate(moved).astype(np.int64) if moved else np.empty(0, np.int64)
+
+
+def _is_as_found(states: RowStates, at: int) -> bool:
+    """Whether a row's only file is surely the same; a folder, a tar or a missing file is looked at again."""
+    try:
+        state = os.stat(states.paths[at])  # noqa: PTH116
+    except (OSError, ValueError):
+        return False
+    return bool(state.st_size == states.sizes[at] and state.st_mtime_ns == states.mtimes_ns[at])
 
 
 def _hash_unsettled(
@@ -141,6 +152,10 @@ class _Looker:
         self._columns = [name for name in columns if name in manifest.path_columns]
         self._base = os.fspath(manifest.base_path)
         self._allow_outside = allow_outside
+
+    @property
+    def num_columns(self) -> int:
+        return len(self._columns)
 
     def cells(self, indices: Array) -> list[tuple[Any, ...]]:
         """The path cells of these rows: texts, None, and SourceFiles for members of a tar."""
