@@ -54,7 +54,9 @@ def halves(row):
     values = np.load(row["image"])
     if row["key"] == "s05":
         raise ValueError("no good")
-    return [{"half": half, "label": 3} for half in values] if row["label"] == "cat" else {"half": values[0], "label": 1}
+    if row["label"] == "cat":
+        return [{"half": half, "label": 3} for half in values]
+    return {"half": values[0], "label": 1}
 """
 
 

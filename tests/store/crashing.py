@@ -40,9 +40,11 @@ import flatout.store.preprocessor, flatout.store.pool, flatout.store.engine, fla
 import flatout.source.array, flatout.source.numeric, flatout.source.value, h5py, numpy.random
 
 flatout.store.plan.MIN_SHARDS = 16
+flatout.store.plan.MIN_SHARD_BYTES = 1
 
 def prepare(job):
     os.setsid()
+    os.chdir(job["cwd"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     log = os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
@@ -142,7 +144,7 @@ class Nursery:
         """Fork a prepare with these settings; `stopped`: it waits for SIGCONT before it does anything."""
         self._count += 1
         log = self._folder / f"run-{self._count:04d}.log"
-        job = {"settings": settings, "options": options, "log": str(log), "stopped": stopped}
+        job = {"settings": settings, "options": options, "log": str(log), "stopped": stopped, "cwd": str(Path.cwd())}
         return Run(self, int(self.say(job)), log)
 
     def run(self, settings: Mapping[str, Any], **options: Any) -> Run:
@@ -311,7 +313,9 @@ def can_trace() -> bool:
     """Whether strace is here and may look into our processes."""
     if shutil.which("strace") is None:
         return False
-    return subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, check=False).returncode == 0
+    )
 
 
 def traced(nursery: Nursery, settings: Mapping[str, Any], log: Path, inject: str | None = None) -> Run:
@@ -319,7 +323,20 @@ def traced(nursery: Nursery, settings: Mapping[str, Any], log: Path, inject: str
     run = nursery.start(settings, stopped=True)
     status = Path(f"/proc/{run.pid}/status")
     assert wait_until(lambda: "T (stopped)" in status.read_text())
-    command = ["strace", "-f", "-y", "-qq", "-s", "0", "-p", str(run.pid), "-o", str(log), "-e", f"trace={CALLS}"]
+    command = [
+        "strace",
+        "-f",
+        "-y",
+        "-qq",
+        "-s",
+        "0",
+        "-p",
+        str(run.pid),
+        "-o",
+        str(log),
+        "-e",
+        f"trace={CALLS}",
+    ]
     tracer = subprocess.Popen([*command, *(["-e", f"inject={inject}"] if inject else [])])
     assert wait_until(lambda: "TracerPid:\t0" not in status.read_text())
     os.kill(run.pid, signal.SIGCONT)
@@ -343,6 +360,37 @@ def points(log: Path, store: Path) -> list[tuple[str, int]]:
         if str(store) in call and (name != "openat" or "O_CREAT" in call):
             found.append((name, counts[name]))
     return found
+
+
+class TinyUpdate:
+    """A store of a few samples and a change to its source, small enough to fail every system call in turn."""
+
+    def __init__(self, nursery: Nursery, folder: Path) -> None:
+        self.source = Source(folder / "source")
+        self.source.add(range(3))
+        self.source.spoil(range(1))
+        self.before = folder / "before"
+        nursery.finish(self.settings(self.before))
+        self._old_model = dict(self.source.model)
+        self.source.add([1], seed=1)
+        self.source.add([7])
+        self.source.remove([2])
+        self._after = copied(self.before, folder / "after")
+        if can_trace():
+            assert traced(nursery, self.settings(self._after), folder / "trace").code == 0
+            self.points = points(folder / "trace", self._after)
+        else:
+            nursery.finish(self.settings(self._after))
+
+    def settings(self, store: Path, **more: Any) -> dict[str, Any]:
+        return self.source.settings(store, max_bad_fraction=0.5, **more)
+
+    def check_cut_off(self, store: Path) -> None:
+        check_cut_off(store, self._old_model, self.source.model)
+
+    def check_finished(self, store: Path) -> None:
+        check_finished(store, self.source.model, self.source.bad)
+        assert shard_hashes(store) == shard_hashes(self._after)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:

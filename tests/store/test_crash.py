@@ -1,9 +1,10 @@
-"""SIGKILL at any moment: finished shards stay, the old version stays whole, the next run gives the same bytes."""
+"""SIGKILL at any moment: finished shards stay, the old version stays whole, a later run gives equal bytes."""
 
 from __future__ import annotations
 
 import random
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,13 +12,18 @@ from pathlib import Path
 
 import pytest
 from tests.store.crashing import (
+    Model,
     Nursery,
     Source,
+    TinyUpdate,
+    can_trace,
     check_cut_off,
     check_finished,
     copied,
     fast_folder,
+    points,
     shard_hashes,
+    traced,
     wait_until,
 )
 
@@ -61,27 +67,33 @@ def whole(base: Path, nursery: Nursery, source: Source) -> Path:
 
 
 @pytest.fixture(scope="module")
-def later(base: Path, whole: Path, source: Source) -> Source:
-    """The same source after some work: rows added, changed and deleted."""
+def stages(base: Path, source: Source) -> tuple[Source, Source]:
+    """The source, and the same after some work: rows added, changed and deleted."""
     later = Source(base / "later", dict(source.model), list(source.bad))
     shutil.copytree(source.folder, later.folder)
     later.add(range(20), seed=1)
     later.add(range(NUM_ROWS, NUM_ROWS + 60))
     later.remove(range(100, 130))
-    return later
+    return source, later
 
 
 @pytest.fixture(scope="module")
-def updated(base: Path, nursery: Nursery, whole: Path, later: Source) -> Path:
-    """The first store, brought up to date without any disturbance."""
+def stores(base: Path, nursery: Nursery, whole: Path, stages: tuple[Source, Source]) -> tuple[Path, Path]:
+    """The first store, and the same brought up to date without any disturbance."""
+    later = stages[1]
     store = copied(whole, base / "updated")
     nursery.finish(later.settings(store))
     check_finished(store, later.model, later.bad)
-    return store
+    return whole, store
+
+
+@pytest.fixture(scope="module")
+def tiny(base: Path, nursery: Nursery) -> TinyUpdate:
+    return TinyUpdate(nursery, base / "tiny")
 
 
 def kill_and_resume(
-    nursery: Nursery, source: Source, store: Path, draw: random.Random, num_workers: int, models: list[dict]
+    nursery: Nursery, source: Source, store: Path, draw: random.Random, num_workers: int, models: list[Model]
 ) -> None:
     """Start, kill at a random moment, up to three times; then finish. After each kill all must be whole."""
     settings = source.settings(store, num_workers=num_workers)
@@ -96,8 +108,15 @@ def kill_and_resume(
     check_finished(store, source.model, source.bad)
 
 
+def some(default: int, in_all: int) -> list[object]:
+    """Seeds: the first ones always, the others with the slow tests."""
+    return [*range(default), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(default, in_all))]
+
+
 class TestRandomMoments:
-    @pytest.mark.parametrize("seed", range(50))
+    """By default 50 runs with one to three kills each."""
+
+    @pytest.mark.parametrize("seed", some(30, 200))
     def test_first_prepare(self, nursery: Nursery, source: Source, whole: Path, place: Path, seed: int) -> None:
         store = place / "store"
 
@@ -105,9 +124,7 @@ class TestRandomMoments:
 
         assert shard_hashes(store) == shard_hashes(whole)
 
-    @pytest.mark.parametrize(
-        "seed", [*range(5), *(pytest.param(n, marks=pytest.mark.slow) for n in range(5, 60))]
-    )
+    @pytest.mark.parametrize("seed", some(5, 60))
     def test_with_workers(self, nursery: Nursery, source: Source, whole: Path, place: Path, seed: int) -> None:
         store = place / "store"
 
@@ -115,22 +132,47 @@ class TestRandomMoments:
 
         assert shard_hashes(store) == shard_hashes(whole)
 
-    @pytest.mark.parametrize(
-        "seed", [*range(15), *(pytest.param(n, marks=pytest.mark.slow) for n in range(15, 60))]
-    )
+    @pytest.mark.parametrize("seed", some(15, 100))
     def test_update(
-        self,
-        nursery: Nursery,
-        source: Source,
-        later: Source,
-        whole: Path,
-        updated: Path,
-        place: Path,
-        seed: int,
+        self, nursery: Nursery, stages: tuple[Source, Source], stores: tuple[Path, Path], place: Path, seed: int
     ) -> None:
         """Readers see the old version or the new one, never anything else."""
+        (source, later), (whole, updated) = stages, stores
         store = copied(whole, place / "store")
 
         kill_and_resume(nursery, later, store, random.Random(seed), 0, [source.model, later.model])
 
         assert shard_hashes(store) == shard_hashes(updated)
+
+
+@pytest.mark.skipif(not can_trace(), reason="strace is absent or may not trace here")
+class TestEveryCall:
+    """SIGKILL before each system call by which an update changes the store; by default before a few of them."""
+
+    @pytest.mark.parametrize(
+        "every", [13, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])]
+    )
+    def test_update(self, nursery: Nursery, tiny: TinyUpdate, place: Path, every: int) -> None:
+        for call, count in tiny.points[every // 2 :: every]:
+            store = copied(tiny.before, place / "store")
+            run = traced(nursery, tiny.settings(store), place / "trace", f"{call}:signal=SIGKILL:when={count}")
+            assert run.code == -signal.SIGKILL
+            tiny.check_cut_off(store)
+            nursery.finish(tiny.settings(store))
+            tiny.check_finished(store)
+            shutil.rmtree(store)
+
+    @pytest.mark.slow
+    @pytest.mark.timeout(1200)
+    def test_first_prepare(self, nursery: Nursery, tiny: TinyUpdate, place: Path) -> None:
+        reference, trace = place / "reference", place / "trace"
+        assert traced(nursery, tiny.settings(reference), trace).code == 0
+        for call, count in points(trace, reference):
+            store = place / "store"
+            run = traced(nursery, tiny.settings(store), trace, f"{call}:signal=SIGKILL:when={count}")
+            assert run.code == -signal.SIGKILL
+            check_cut_off(store, tiny.source.model)
+            nursery.finish(tiny.settings(store))
+            check_finished(store, tiny.source.model, tiny.source.bad)
+            assert shard_hashes(store) == shard_hashes(reference)
+            shutil.rmtree(store)

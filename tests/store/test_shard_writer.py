@@ -169,7 +169,7 @@ def test_short_writes_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_small_sample_after_a_large_one(tmp_path: Path) -> None:
     spec = FieldSpec("x", "array", "uint8", (None,))
-    sizes = (shard_writer.GATHER_BYTES + 7, 0, 3, shard_writer.GATHER_BYTES, 0)
+    sizes = (gather.GATHER_BYTES + 7, 0, 3, gather.GATHER_BYTES, 0)
     samples = [{"x": np.full(size, number, np.uint8)} for number, size in enumerate(sizes)]
     shard = save((spec,), samples, tmp_path)
     for row, arrays in enumerate(samples):

@@ -134,6 +134,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
     def choose(count: int) -> None:
         monkeypatch.setattr("flatout.store.plan.MIN_SHARDS", count)
+        monkeypatch.setattr("flatout.store.plan.MIN_SHARD_BYTES", 1)
 
     return choose
 

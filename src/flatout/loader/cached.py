@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from flatout.errors import CacheError
-from flatout.loader.determinism import check_against, check_twice, drew_random
+from flatout.loader.determinism import check_against, check_twice, drew_random, read_watched
+from flatout.loader.gather import Gather
 from flatout.loader.randomness import RandomWatch
 from flatout.loader.structure import Build, plan_build, take_apart
 from flatout.store.fill.filler import SHARD_BYTES, Filler, Found
 from flatout.store.fill.head import open_head
+from flatout.store.fill.known import Known
 from flatout.store.fingerprint import fingerprint_callable
 
 Transform = Callable[[Any], Any]
@@ -32,7 +35,7 @@ def cached(
     clear: bool = False,
     shard_bytes: int = SHARD_BYTES,
 ) -> CachedDataset:
-    """A Dataset that keeps the items of `dataset` in `directory`, decoded once, and gives them back as they were.
+    """A Dataset that decodes each item of `dataset` once, keeps it in `directory` and gives it back as it was.
 
     Args:
         dataset: anything with `len` and `[index]` whose items are the same each time.
@@ -54,7 +57,7 @@ def cached(
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise CacheError(f"{type(dataset).__name__} has no length or no [index]; a map-style dataset is needed")
     folder, num_items = Path(directory), len(dataset)
-    fingerprint = fingerprint_callable(dataset, {}, version)
+    fingerprint = fingerprint_callable(dataset, {}, None if version is None else str(version))
     filler = Filler(folder, open_head(folder, fingerprint, num_items, clear=clear), shard_bytes)
     if check and num_items and num_checked:
         known = np.flatnonzero(filler.known.place_of >= 0).tolist()
@@ -89,15 +92,11 @@ class CachedDataset(Dataset[Any]):
         return item if self.transform is None else self.transform(item)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """The items of a batch; what is missing is asked of the dataset at once if it can do so."""
+        """The items of a batch, gathered at once where the cache is complete."""
         positions = [self._position(index) for index in indices]
-        found = [self._filler.read(at) for at in positions]
-        missing = [at for at, item in zip(positions, found, strict=True) if item is None]
-        decoded = dict(zip(missing, self._decode(missing), strict=True)) if missing else {}
-        items = [
-            self._keep(at, decoded[at]) if item is None else self._build(item)
-            for at, item in zip(positions, found, strict=True)
-        ]
+        items = self._gathered(positions)
+        if items is None:
+            items = self._one_by_one(positions)
         return items if self.transform is None else [self.transform(item) for item in items]
 
     @property
@@ -139,6 +138,8 @@ class CachedDataset(Dataset[Any]):
         self._num_items = filler.head.num_items
         self._builds: dict[str, Build] = {}
         self._watch: RandomWatch | None = None
+        self._gather: Gather | None = None
+        self._planned: tuple[int, int] | None = None
         filler.close_with(self)
 
     def _position(self, index: Any) -> int:
@@ -151,29 +152,54 @@ class CachedDataset(Dataset[Any]):
         found = self._filler.read(position)
         return self._keep(position, self._decode([position])[0]) if found is None else self._build(found)
 
+    def _gathered(self, positions: Sequence[int]) -> list[Any] | None:
+        known = self._filler.known
+        if not positions or not known.is_complete:
+            return None
+        if self._planned != (id(known), known.changes):
+            self._gather, self._planned = _plan_gather(known), (id(known), known.changes)
+        arrays = None if self._gather is None else self._gather.read(positions)
+        if self._gather is None or arrays is None:
+            return None
+        build = self._plan(self._gather.form)
+        return [build(item) for item in arrays]
+
+    def _one_by_one(self, positions: Sequence[int]) -> list[Any]:
+        """What is missing is asked of the dataset at once if it can do so."""
+        found = [self._filler.read(at) for at in positions]
+        missing = [at for at, item in zip(positions, found, strict=True) if item is None]
+        decoded = dict(zip(missing, self._decode(missing), strict=True))
+        return [
+            self._keep(at, decoded[at]) if item is None else self._build(item)
+            for at, item in zip(positions, found, strict=True)
+        ]
+
     def _build(self, found: Found) -> Any:
-        form, arrays = found
+        return self._plan(found[0])(found[1])
+
+    def _plan(self, form: str) -> Build:
         build = self._builds.get(form)
         if build is None:
             build = self._builds[form] = plan_build(form)
-        return build(arrays)
+        return build
 
     def _decode(self, positions: Sequence[int]) -> Sequence[Any]:
-        """Ask the dataset itself; an error of its own is the user's to see."""
+        """Ask the dataset itself, at once if it can do so; an error of its own is the user's to see."""
+        if len(positions) > 1 and hasattr(self.dataset, "__getitems__"):
+            ask = partial(self.dataset.__getitems__, list(positions))
+            return list(self._watched(positions, ask))
+        return [self._watched([at], partial(self.dataset.__getitem__, at)) for at in positions]
+
+    def _watched(self, positions: Sequence[int], ask: Callable[[], Any]) -> Any:
+        """What `ask` gives, unless it draws random numbers: then it must not be kept."""
         if not self._check or not self._filler.is_on:
-            return self._ask(positions)
+            return ask()
         if self._watch is None:
             self._watch = RandomWatch(self.dataset)
-        before = self._watch.look()
-        items = self._ask(positions)
-        if source := self._watch.used_since(before):
+        found, source = read_watched(self._watch, ask)
+        if source:
             raise drew_random(positions[0], source)
-        return items
-
-    def _ask(self, positions: Sequence[int]) -> Sequence[Any]:
-        if len(positions) > 1 and hasattr(self.dataset, "__getitems__"):
-            return self.dataset.__getitems__(list(positions))  # type: ignore[no-any-return]
-        return [self.dataset[position] for position in positions]
+        return found
 
     def _keep(self, position: int, item: Any) -> Any:
         """Cache a decoded item; what is handed out is built from it, so that all epochs see the same types."""
@@ -182,3 +208,10 @@ class CachedDataset(Dataset[Any]):
         taken = take_apart(item, position)
         self._filler.add(position, taken)
         return self._build((taken.form.text, [array.copy() for array in taken.arrays]))
+
+
+def _plan_gather(known: Known) -> Gather | None:
+    try:
+        return Gather(known) if Gather.can_serve(known) else None
+    except OSError:
+        return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from flatout.errors import CacheError
@@ -108,14 +108,27 @@ def _read(
     for at, index in enumerate(indices):
         if at >= MIN_CHECKED and time.monotonic() - started_s > BUDGET_S / 2:
             return
-        seed_all(seed * 1_000_003 + index)
+        seed_all((seed * 1_000_003 + index) % (1 << 32))
+        try:
+            item, used = read_watched(watch, partial(dataset.__getitem__, index))
+        except Exception:
+            continue
+        yield index, (take_apart(item, index), used)
+
+
+def read_watched(watch: RandomWatch, read: Callable[[], Any]) -> tuple[Any, str]:
+    """What `read` gives, and the source it drew random numbers from; empty if it did not.
+
+    A first reading may draw to set something up (a model inside the dataset): only a second one in a row is
+    held against it.
+    """
+    for _ in range(2):
         before = watch.look()
-        item = None
-        with suppress(Exception):
-            item = dataset[index]
-        if item is not None:
-            used = watch.used_since(before)
-            yield index, (take_apart(item, index), used)
+        item = read()
+        used = watch.used_since(before)
+        if not used:
+            break
+    return item, used
 
 
 def _spread(count: int, wanted: int) -> list[int]:

@@ -60,7 +60,7 @@ class _Comparison:
         if new is not None and new.digest != self._old.digest:
             lines = explain_difference(self._old, new)
             if _libraries_aside(self._old, new):
-                self._doubts += lines
+                self._doubts.append(f"it was made with other libraries: {'; '.join(lines)}")
             else:
                 yield from lines
         if self._has_other_splits() and self._try(self._divides_differently):

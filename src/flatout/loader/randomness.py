@@ -52,7 +52,7 @@ class RandomWatch:
         """The state of every known source of random numbers, by name."""
         states = {
             "random": random.getstate(),
-            "numpy.random": _numpy_state(np.random.get_bit_generator()),
+            "numpy.random": _numpy_state(np.random.get_bit_generator()),  # type: ignore[attr-defined]
             "torch": torch.default_generator.get_state().numpy().tobytes(),
         }
         states |= {f"the dataset's {name}": _state(generator) for name, generator in self._own.items()}

@@ -33,7 +33,7 @@ def block_crcs(parts: Iterable[Array]) -> Array:
         flat = np.concatenate([rest, _bytes_of(part)]) if rest.size else _bytes_of(part)
         whole = flat.size - flat.size % BLOCK_BYTES
         crcs += [crc32c(flat[at : at + BLOCK_BYTES]) for at in range(0, whole, BLOCK_BYTES)]
-        rest = flat[whole:]
+        rest = flat[whole:].copy()  # whoever gives the parts may use their memory again
     return np.array([*crcs, *([crc32c(rest)] if rest.size else [])], dtype=np.uint32)
 
 

@@ -50,8 +50,8 @@ def disk_errors(folder: Path) -> Iterator[None]:
             raise
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StoreSpaceError(
-                f"{folder}: {error.strerror} ({free_bytes(folder):,} bytes are free). Nothing is lost: make "
-                "room and run the same command again, it continues where it stopped"
+                f"{folder}: {error.strerror} (without the unfinished file {free_bytes(folder):,} bytes "
+                "are free). Nothing is lost: make room and run the same command again to continue"
             ) from error
         raise StoreError(
             f"{error.filename or folder}: {error.strerror or error}. What was finished is kept: when this is "

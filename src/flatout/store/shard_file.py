@@ -14,7 +14,7 @@ from blake3 import blake3
 
 from flatout.errors import StoreCorruptError
 from flatout.store import layout
-from flatout.store.files import NEW_FILE, Buffer, sync_file, write_all
+from flatout.store.files import NEW_FILE, Buffer, write_all
 from flatout.store.metadata import ShardMeta
 from flatout.store.skeleton import DEFLATE_FILTER, ZSTD_FILTER, Skeleton
 from flatout.types import FieldSpec
@@ -39,7 +39,7 @@ def in_file_order(skeleton: Skeleton, data: Mapping[int, Iterable[Buffer]]) -> I
 
 
 def write_hashed(path: Path, buffers: Iterable[memoryview], *, safe: bool = True) -> str:
-    """Write a new file and sync it; its blake3 out. Unsafe: neither hash nor sync, a random name."""
+    """Write a new file; its blake3 out. Unsafe: no hash, a random name."""
     hasher = blake3(max_threads=1)
     descriptor = os.open(path, NEW_FILE, 0o666)
     try:
@@ -47,8 +47,6 @@ def write_hashed(path: Path, buffers: Iterable[memoryview], *, safe: bool = True
             write_all(descriptor, buffer)
             if safe:
                 hasher.update(buffer)
-        if safe:
-            sync_file(descriptor)
     finally:
         os.close(descriptor)
     return hasher.hexdigest() if safe else secrets.token_hex(32)

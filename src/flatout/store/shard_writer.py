@@ -17,14 +17,12 @@ import numpy as np
 from flatout.store import checks, layout
 from flatout.store.compress import compress
 from flatout.store.encode import encode, largest_error
-from flatout.store.files import sync_folder, temporary_beside
+from flatout.store.files import sync_file, sync_folder, temporary_beside
+from flatout.store.gather import joined
 from flatout.store.metadata import FORMAT_VERSION, ShardMeta
 from flatout.store.shard_file import check_through_libhdf5, in_file_order, write_hashed
 from flatout.store.skeleton import DatasetPlan, Skeleton, lay_out
 from flatout.types import Array, FieldSpec
-
-GATHER_BYTES = 1 << 20
-"""Samples smaller than this are joined before a write: a system call each would cost more than the copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,31 +115,30 @@ class ShardWriter:
         self.num_bytes += sample.num_bytes
 
     def write(self, folder: Path, number: int) -> ShardMeta:
-        """Write `NNNNNN-<hash>.h5` into `folder`: tmp -> check -> fsync -> rename -> fsync(folder)."""
+        """Write `NNNNNN-<hash>.h5` into `folder`, so that it lasts."""
+        return self.put(folder, number).settle()
+
+    def put(self, folder: Path, number: int) -> WrittenShard:
+        """Hand every byte to the system; what is left to do waits for the disk, not for this process."""
         tables = self._tables()
         chunked = {spec.name: self._compressed(spec) for spec in self.fields if spec.compression != "none"}
         skeleton, data = self._lay_out(tables, chunked)
         temporary = temporary_beside(folder / f"{number:06d}.h5")
         try:
             digest = write_hashed(temporary, in_file_order(skeleton, data), safe=self._safe)
-            meta = ShardMeta(
-                file=f"{number:06d}-{digest[:16]}.h5",
-                blake3=digest,
-                size=skeleton.size,
-                rows=len(self),
-                crc=checks.tables_crc(tables.values()),
-                at=tuple(skeleton.offsets[path] for path in layout.dataset_paths(self.fields)),
-            )
-            if self._safe:
-                check_through_libhdf5(temporary, self.fields, meta)
-            temporary.replace(folder / meta.file)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()
             raise
-        if self._safe:
-            sync_folder(folder)
-        return meta
+        meta = ShardMeta(
+            file=f"{number:06d}-{digest[:16]}.h5",
+            blake3=digest,
+            size=skeleton.size,
+            rows=len(self),
+            crc=checks.tables_crc(tables.values()),
+            at=tuple(skeleton.offsets[path] for path in layout.dataset_paths(self.fields)),
+        )
+        return WrittenShard(temporary, meta, self.fields, self._safe)
 
     def _tables(self) -> dict[str, Array]:
         """Every small table in file order; chunk places are filled in after the layout is known."""
@@ -170,7 +167,7 @@ class ShardWriter:
         samples = self._samples[spec.name]
         num_bytes = sum(array.nbytes for array in samples)
         if spec.compression == "none" and checks.uses_blocks(len(samples), num_bytes):
-            return checks.block_crcs(_joined(samples)) if self._safe else np.zeros(0, np.uint32)
+            return checks.block_crcs(joined(samples)) if self._safe else np.zeros(0, np.uint32)
         return np.array(self._crcs[spec.name], dtype=np.uint32)
 
     def _compressed(self, spec: FieldSpec) -> DatasetPlan:
@@ -207,7 +204,7 @@ class ShardWriter:
                 data[offset] = [table]
         for spec in raw:
             if (offset := skeleton.offsets[layout.data_path(spec)]) is not None:
-                data[offset] = _joined(self._samples[spec.name])
+                data[offset] = joined(self._samples[spec.name])
         return skeleton, data
 
     def _contiguous(self, spec: FieldSpec) -> DatasetPlan:
@@ -219,18 +216,31 @@ class ShardWriter:
         return DatasetPlan(layout.data_path(spec), spec.stored_dtype, shape)
 
 
-def _joined(samples: Sequence[Array]) -> Iterator[Array]:
-    """The samples' bytes in order: large ones as they are, small ones joined."""
-    waiting: list[Array] = []
-    num_bytes = 0
-    for sample in samples:
-        waiting.append(sample.reshape(-1))
-        num_bytes += sample.nbytes
-        if num_bytes >= GATHER_BYTES:
-            yield waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
-            waiting, num_bytes = [], 0
-    if waiting:
-        yield np.concatenate(waiting)
+@dataclass(frozen=True, slots=True)
+class WrittenShard:
+    """A shard whose bytes the system has, under a temporary name."""
+
+    temporary: Path
+    meta: ShardMeta
+    fields: Sequence[FieldSpec]
+    safe: bool
+
+    def settle(self) -> ShardMeta:
+        """Make it last and give it its name: fsync -> check -> rename -> fsync(folder)."""
+        folder = self.temporary.parent
+        try:
+            if self.safe:
+                with open(self.temporary, "rb+") as file:
+                    sync_file(file.fileno())
+                check_through_libhdf5(self.temporary, self.fields, self.meta)
+            self.temporary.replace(folder / self.meta.file)
+        except BaseException:
+            with suppress(OSError):
+                self.temporary.unlink()
+            raise
+        if self.safe:
+            sync_folder(folder)
+        return self.meta
 
 
 def _padded(array: Array, shape: tuple[int, ...]) -> Array:

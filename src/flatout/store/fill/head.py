@@ -88,6 +88,12 @@ def read_head(folder: Path) -> Head | None:
         ) from error
 
 
+def settled_head(folder: Path) -> Head | None:
+    """The head after whoever is just making or clearing the cache is done."""
+    with _guarded(folder):
+        return read_head(folder)
+
+
 def _create(folder: Path, head: Head) -> Head:
     """Remove what a cleared or half-made cache left, then begin: the log first, the head that names it last."""
     if is_store(folder) and not (folder / HEAD).exists():

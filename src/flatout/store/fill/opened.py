@@ -44,6 +44,10 @@ class OpenSegment:
         """Copies of one row's arrays, as stored."""
         return [column.read(row) for column in self._columns]
 
+    def read_field(self, at: int, row: int) -> Array:
+        """A copy of one row of one field, by its place among the fields."""
+        return self._columns[at].read(row)
+
     def read_checked(self, row: int, index: int) -> list[Array]:
         """The same, compared with their crcs, after a look whether the row is that item's."""
         hashes = self.reader.tables[layout.KEY_HASH]

@@ -1,0 +1,181 @@
+"""Repair: whatever was damaged comes back with the same content, from anywhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flatout.errors import StoreCorruptError, StoreError
+from flatout.store import DataPreprocessor, StoreReader, repair, verify
+from flatout.store.mend import config_of_store
+
+pytestmark = pytest.mark.usefixtures("few_shards")
+
+
+def mended(folder: Path, expected_hash: str) -> Any:
+    """Repair what verify finds, and check that the store is whole and what it was."""
+    report = verify(folder)
+    assert not report
+    stats = repair(folder, report)
+    again = verify(folder)
+    assert again.damage == ()
+    assert again.content_hash == stats.content_hash == expected_hash
+    return stats
+
+
+def hash_of(folder: Path) -> str:
+    return StoreReader(folder).meta.content_hash
+
+
+def test_a_damaged_shard_is_made_again_and_the_others_are_not(
+    prepared: Any, shard_paths: Callable[..., list[Path]], flip_bit: Callable[..., None]
+) -> None:
+    expected, paths = hash_of(prepared.store), shard_paths(prepared.store)
+    flip_bit(paths[1], paths[1].stat().st_size - 3)
+    times = [path.stat().st_mtime_ns for path in paths]
+    stats = mended(prepared.store, expected)
+    assert (stats.processed, stats.unchanged) == (4, 8)
+    assert not paths[1].exists()
+    assert [paths[n].stat().st_mtime_ns for n in (0, 2)] == [times[0], times[2]]
+    assert StoreReader(prepared.store).keys() == [row["id"] for row in prepared.rows]
+
+
+def test_a_lost_shard_is_made_again(prepared: Any, shard_paths: Callable[..., list[Path]]) -> None:
+    expected = hash_of(prepared.store)
+    shard_paths(prepared.store)[0].unlink()
+    assert mended(prepared.store, expected).processed == 4
+
+
+def test_all_shards_at_once(prepared: Any, shard_paths: Callable[..., list[Path]]) -> None:
+    expected = hash_of(prepared.store)
+    for path in shard_paths(prepared.store):
+        path.write_bytes(b"")
+    assert mended(prepared.store, expected).processed == 12
+
+
+@pytest.mark.parametrize("lose", [True, False])
+def test_the_index_is_rebuilt_from_the_shards(prepared: Any, flip_bit: Callable[..., None], lose: bool) -> None:
+    expected = hash_of(prepared.store)
+    path = prepared.store / StoreReader(prepared.store).meta.index
+    path.unlink() if lose else flip_bit(path, 50)
+    stats = mended(prepared.store, expected)
+    assert (stats.processed, stats.unchanged) == (0, 12)
+    assert prepared.prepare().processed == 0  # and it says again what every sample was made from
+
+
+def test_index_and_a_shard_together(
+    prepared: Any, shard_paths: Callable[..., list[Path]], flip_bit: Callable[..., None]
+) -> None:
+    expected = hash_of(prepared.store)
+    flip_bit(shard_paths(prepared.store)[2], 5000)
+    (prepared.store / StoreReader(prepared.store).meta.index).unlink()
+    stats = mended(prepared.store, expected)
+    assert (stats.processed, stats.unchanged) == (4, 8)
+
+
+@pytest.mark.parametrize("name", ["preprocessed_data.h5", "quarantine.jsonl", "preprocessing_stats.json"])
+@pytest.mark.parametrize("lose", [True, False])
+def test_companions_are_written_anew(prepared: Any, name: str, lose: bool) -> None:
+    expected = hash_of(prepared.store)
+    path = prepared.store / name
+    path.unlink() if lose else path.write_bytes(b"x")
+    assert mended(prepared.store, expected).processed == 0
+
+
+def test_the_root_cannot_be_rebuilt(prepared: Any) -> None:
+    (prepared.store / "data_metadata.json").write_text("{")
+    report = verify(prepared.store)
+    with pytest.raises(StoreCorruptError, match="restore it from a backup"):
+        repair(prepared.store, report)
+
+
+def test_from_another_working_directory_with_relative_paths(
+    source: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard_paths: Callable[..., list[Path]]
+) -> None:
+    monkeypatch.chdir(source.folder)
+    DataPreprocessor(source.config(manifest="manifest.csv", preprocessed_data_dir="store")).run()
+    expected = hash_of(source.store)
+    shard_paths(source.store)[0].unlink()
+    monkeypatch.chdir(tmp_path)
+    mended(source.store, expected)
+
+
+def test_with_a_transform_that_stands_beside_the_config(
+    source: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard_paths: Callable[..., list[Path]]
+) -> None:
+    (source.folder / "mend_recipe.py").write_text(
+        "import numpy as np\n\ndef make(row):\n    return {'x': np.load(row['image']) * 2, 'name': row['key']}\n"
+    )
+    config = source.folder / "config.yaml"
+    config.write_text(
+        "manifest: manifest.csv\ntransform: mend_recipe:make\nnum_workers: 0\n"
+        f"preprocessed_data_dir: {source.store}\n"
+    )
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    DataPreprocessor(config).run()
+    expected = hash_of(source.store)
+    shard_paths(source.store)[0].unlink()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p != str(source.folder)])
+    monkeypatch.delitem(sys.modules, "mend_recipe")
+    mended(source.store, expected)
+    assert config_of_store(source.store).config_dir == source.folder
+
+
+def test_a_store_of_a_few_rows_stays_one(source: Any, shard_paths: Callable[..., list[Path]]) -> None:
+    source.prepare(limit=6)
+    expected = hash_of(source.store)
+    shard_paths(source.store)[0].unlink()
+    mended(source.store, expected)
+    assert len(StoreReader(source.store)) == 6
+
+
+def test_the_environment_has_no_say(
+    prepared: Any, monkeypatch: pytest.MonkeyPatch, shard_paths: Callable[..., list[Path]]
+) -> None:
+    expected = hash_of(prepared.store)
+    monkeypatch.setenv("FLATOUT_MANIFEST", "/nowhere.csv")
+    shard_paths(prepared.store)[0].unlink()
+    mended(prepared.store, expected)
+
+
+def test_a_source_that_is_gone_is_quarantined(source: Any, shard_paths: Callable[..., list[Path]]) -> None:
+    source.prepare(max_bad_fraction=0.5)
+    shard_paths(source.store)[0].unlink()
+    (source.folder / "s01.npy").unlink()
+    stats = repair(source.store, verify(source.store))
+    assert [row.key for row in stats.bad] == ["s01"]
+    assert verify(source.store)
+    assert len(StoreReader(source.store)) == 11
+
+
+def test_a_source_that_changed_after_the_index_was_written_is_read_again(source: Any) -> None:
+    source.prepare()
+    source.put(2, seed=5)
+    os.utime(source.folder / "s02.npy")  # now: after the root
+    (source.store / StoreReader(source.store).meta.index).unlink()
+    stats = repair(source.store, verify(source.store))
+    assert stats.processed == 1
+    found = StoreReader(source.store).read(2)["image"]
+    np.testing.assert_array_equal(found, np.load(source.folder / "s02.npy"))
+
+
+def test_a_store_of_a_dataset_object_cannot_be_repaired_here(tmp_path: Path) -> None:
+    class Rows:
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, index: int) -> Any:
+            return {"x": index}
+
+    folder = tmp_path / "store"
+    DataPreprocessor.from_dataset(Rows(), folder, num_workers=0, transform_version="1").run()
+    (folder / "quarantine.jsonl").unlink()
+    with pytest.raises(StoreError, match="made from a dataset object"):
+        repair(folder, verify(folder))

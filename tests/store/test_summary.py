@@ -1,0 +1,144 @@
+"""Summaries against plain counting."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flatout.config import load_config
+from flatout.store import DataPreprocessor, StoreReader, summarise_source, summarise_store, summary
+
+pytestmark = pytest.mark.usefixtures("few_shards")
+
+
+def field(found: Any, name: str) -> Any:
+    return next(item for item in found.fields if item.name == name)
+
+
+def test_a_store_in_numbers(stored: Path) -> None:
+    found = summarise_store(stored)
+    store = StoreReader(stored)
+    samples = [store.read(position) for position in range(12)]
+    splits = [store.meta.splits[number] for number in store.numbers["split"]]
+    assert (found.num_samples, found.num_shards, found.num_bad, found.num_groups) == (12, 3, 0, 12)
+    assert found.splits == dict(Counter(splits))
+    assert found.disk_bytes == sum(path.stat().st_size for path in (stored / "shards").iterdir())
+    assert found.memory_bytes == sum(array.nbytes for sample in samples for array in sample.values())
+
+    image = field(found, "image")
+    values = np.stack([sample["image"] for sample in samples])
+    assert (image.dtype, image.shape, image.num_bytes) == ("float32", [4, 5], values.nbytes)
+    assert (image.low, image.high) == (float(values.min()), float(values.max()))
+    assert image.mean == pytest.approx(float(values.mean(dtype=np.float64)))
+    assert image.num_measured == 12
+    assert image.lengths is None
+
+    series = field(found, "series")
+    lengths = [sample["series"].size for sample in samples]
+    assert series.shape == [None, 2]
+    assert series.lengths == {
+        "shortest": min(lengths),
+        "median": int(np.median(lengths)),
+        "longest": max(lengths),
+    }
+    assert series.num_bytes == 4 * sum(lengths)
+
+    names = [("cat", "dog", "eel")[int(sample["label"])] for sample in samples]
+    expected: dict[str, dict[str, int]] = {}
+    for name, split in zip(names, splits, strict=True):
+        expected.setdefault(name, Counter())[split] += 1
+    assert field(found, "label").classes == expected
+
+    text = field(found, "text")
+    assert (text.kind, text.low, text.num_measured) == ("text", None, 0)
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+class Items:
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.items[index]
+
+
+def summary_of(folder: Path, items: list[Any], fields: dict[str, Any]) -> Any:
+    settings: dict[str, Any] = {"num_workers": 0, "transform_version": "1", "fields": fields}
+    DataPreprocessor.from_dataset(Items(items), folder, **settings).run()
+    return summarise_store(folder)
+
+
+def test_only_finite_values_are_measured(tmp_path: Path) -> None:
+    items = [{"x": np.array([1.0, np.nan, np.inf, 3.0], np.float32)}, {"x": np.full(4, np.nan, np.float32)}]
+    found = summary_of(tmp_path / "store", items, {"x": {"kind": "transform", "allow_nonfinite": True}})
+    x = field(found, "x")
+    assert (x.low, x.high, x.mean) == (1.0, 3.0, 2.0)
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_complex_boolean_and_empty_fields(tmp_path: Path) -> None:
+    items = [{"z": np.array([1j], np.complex64), "b": n > 0, "e": np.zeros((0, 2))} for n in range(4)]
+    found = summary_of(tmp_path / "store", items, {})
+    assert field(found, "z").low is None
+    assert (field(found, "b").low, field(found, "b").mean) == (0.0, 0.75)
+    assert (field(found, "e").num_bytes, field(found, "e").low) == (0, None)
+
+
+def test_encoded_fields_are_measured_restored_and_counted_as_stored(tmp_path: Path) -> None:
+    items = [{"x": np.linspace(-1, 1, 8, dtype=np.float32)}] * 3
+    fields = {"x": {"kind": "transform", "encoding": "uint8", "compression": "zstd"}}
+    found = summary_of(tmp_path / "store", items, fields)
+    x = field(found, "x")
+    assert (x.low, x.high) == pytest.approx((-1, 1), abs=0.01)
+    assert (x.num_bytes, found.memory_bytes) == (24, 96)
+
+
+def test_numbers_without_names_are_classes_too(tmp_path: Path) -> None:
+    found = summary_of(tmp_path / "store", [{"y": n % 2 + 5} for n in range(4)], {"y": {"kind": "label"}})
+    assert {name: sum(counts.values()) for name, counts in field(found, "y").classes.items()} == {"5": 2, "6": 2}
+
+
+def test_a_large_field_is_measured_in_part_and_says_so(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summary, "RANGE_BYTES", 4 * 80)
+    assert field(summarise_store(stored), "image").num_measured == 4
+
+
+def test_bad_rows_are_counted(source: Any) -> None:
+    (source.folder / "s03.npy").write_bytes(b"broken")
+    source.prepare(max_bad_fraction=0.5)
+    assert summarise_store(source.store).num_bad == 1
+
+
+def test_a_source_in_numbers_before_it_is_prepared(source: Any) -> None:
+    (source.folder / "s03.npy").unlink()
+    config = load_config(source.config())
+    found = summarise_source(config)
+    assert (found.num_samples, found.num_shards) == (12, 0)
+    assert sum(found.splits.values()) == 12
+    assert [(row.key, row.stage) for row in found.bad] == [("s03", "find")]
+    files = [source.folder / row[name] for row in source.rows for name in ("image", "series")]
+    assert found.disk_bytes == sum(p.stat().st_size for p in files if p.exists() and "s03" not in p.name)
+    assert field(found, "image").shape == [4, 5]
+    assert {name: sum(counts.values()) for name, counts in field(found, "label").classes.items()} == {
+        "cat": 4,
+        "dog": 4,
+        "eel": 4,
+    }
+    assert not source.store.exists()
+
+
+def test_validate_decodes_every_row(source: Any) -> None:
+    for number in (2, 11):
+        (source.folder / f"s{number:02d}.npy").write_bytes(b"broken")
+    found = summarise_source(load_config(source.config()), validate=True)
+    assert [row.key for row in sorted(found.bad, key=lambda row: row.key)] == ["s02", "s11"]
+    assert found.num_bad == 2
+    assert not source.store.exists()

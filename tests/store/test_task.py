@@ -1,0 +1,242 @@
+"""One task: rows in, shards and a receipt out; what fails is one row's failure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flatout.errors import ConfigError, SampleError
+from flatout.source import hash_key
+from flatout.store import task as tasks
+from flatout.store.metadata import ShardMeta
+from flatout.store.shard_reader import ShardReader
+from flatout.store.task import BadRow, Receipt, ShardTask, TaskSetup, describe, make_samples, peak_resident_bytes
+from flatout.types import FieldSpec, Row
+
+FIELDS = (FieldSpec("x", "array", "float32", (None,)),)
+
+
+@dataclass
+class Maker:
+    """A row's value `make` is what it gives, or raises."""
+
+    def make(self, row: Row) -> Any:
+        found = row.values["make"]
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def path_of(self, row: Row) -> str:
+        return f"{row.key}.npy"
+
+
+def row_of(key: str, made: Any) -> Row:
+    return Row(key, {"make": made})
+
+
+def good(key: str, size: int = 3) -> Row:
+    return row_of(key, {"x": np.full(size, len(key), np.float32)})
+
+
+def setup_of(folder: Path, **changes: Any) -> TaskSetup:
+    return TaskSetup(Maker(), changes.pop("fields", FIELDS), str(folder), **changes)
+
+
+def keys_of(folder: Path, shard: ShardMeta) -> list[str]:
+    return ShardReader(folder / shard.file, shard, FIELDS).keys()
+
+
+def test_a_shard_and_its_receipt(tmp_path: Path) -> None:
+    task = ShardTask(setup_of(tmp_path), 4)
+    heard: list[int] = []
+    task.feed([good("a"), good("bb", 0)], heard.append)
+    task.feed([good("ccc")], heard.append)
+    receipt = task.finish()
+    assert heard == [0, -1, 1, -1, 2, -1]
+    (shard,) = receipt.shards
+    assert shard.file.startswith("000004-")
+    assert keys_of(tmp_path, shard) == ["a", "bb", "ccc"]
+    assert (receipt.task, receipt.num_rows, receipt.bad) == (4, 3, ())
+    assert receipt.bytes_out == (tmp_path / shard.file).stat().st_size
+    assert set(receipt.seconds) == {"make", "encode", "write"}
+    assert receipt.peak_bytes > 1 << 20
+
+
+def test_a_receipt_goes_through_json(tmp_path: Path) -> None:
+    task = ShardTask(setup_of(tmp_path), 4)
+    task.feed([good("a"), row_of("b", SampleError("decode", "broken"))])
+    receipt = task.finish()
+    assert Receipt.from_json(json.loads(json.dumps(receipt.to_json()))) == receipt
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 6])
+def test_how_rows_are_handed_over_does_not_change_a_byte(tmp_path: Path, cut: int) -> None:
+    rows = [good("a" * (n + 1), n) for n in range(6)]
+    names = set()
+    for size in (cut, 6):
+        task = ShardTask(setup_of(tmp_path), 0)
+        for start in range(0, 6, size):
+            task.feed(rows[start : start + size])
+        names.add(task.finish().shards)
+    assert len(names) == 1
+
+
+@pytest.mark.parametrize(
+    ("made", "stage", "reason"),
+    [
+        (SampleError("decode", "broken"), "decode", "broken"),
+        (ValueError("odd"), "transform", "ValueError: odd"),
+        (SystemExit(3), "transform", "SystemExit: 3"),
+        (MemoryError(), "decode", "out of memory"),
+        ({}, "check", "field 'x' is missing"),
+        ([], "transform", "gave no sample"),
+        (None, "transform", "TypeError"),
+        ({"x": np.zeros((2, 2), np.float32)}, "check", "has shape (2, 2)"),
+        ({"x": np.array([np.nan], np.float32)}, "check", "NaN"),
+        ({"x": np.array(["a"])}, "check", "wanted float32"),
+        ([{"x": np.zeros(1, np.float32)}, {"x": np.array([np.inf], np.float32)}], "check", "infinite"),
+    ],
+)
+def test_a_bad_row_is_told_and_the_others_are_as_without_it(
+    tmp_path: Path, made: Any, stage: str, reason: str
+) -> None:
+    task = ShardTask(setup_of(tmp_path), 0)
+    task.feed([good("a"), row_of("bad", made), good("b")])
+    receipt = task.finish()
+    (bad,) = receipt.bad
+    assert (bad.key, bad.path, bad.stage) == ("bad", "bad.npy", stage)
+    assert reason in bad.error
+    alone = ShardTask(setup_of(tmp_path), 0)
+    alone.feed([good("a"), good("b")])
+    assert alone.finish().shards == receipt.shards
+
+
+@pytest.mark.parametrize("error", [ConfigError("wrong"), KeyboardInterrupt()])
+def test_what_every_row_would_fail_with_ends_the_task(tmp_path: Path, error: BaseException) -> None:
+    task = ShardTask(setup_of(tmp_path), 0)
+    with pytest.raises(type(error)):
+        task.feed([row_of("a", error)])
+
+
+def test_barred_rows_are_not_touched(tmp_path: Path) -> None:
+    barred = BadRow("b", "b.npy", "worker", "it crashed")
+    task = ShardTask(setup_of(tmp_path), 0, {"b": barred})
+    task.feed([good("a"), row_of("b", KeyboardInterrupt())])
+    receipt = task.finish()
+    assert (receipt.bad, receipt.num_rows) == ((barred,), 2)
+
+
+def test_only_bad_rows_give_no_shard(tmp_path: Path) -> None:
+    task = ShardTask(setup_of(tmp_path), 0)
+    task.feed([row_of("a", ValueError())])
+    assert task.finish().shards == ()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pieces_have_numbered_keys(tmp_path: Path) -> None:
+    task = ShardTask(setup_of(tmp_path), 0)
+    task.feed([row_of("r", [{"x": np.zeros(n, np.float32)} for n in range(3)]), good("s")])
+    (shard,) = task.finish().shards
+    reader = ShardReader(tmp_path / shard.file, shard, FIELDS)
+    assert reader.keys() == ["r#0000", "r#0001", "r#0002", "s"]
+    assert reader.tables["flatout/part"].tolist() == [0, 1, 2, -1]
+    assert reader.tables["flatout/key_hash"].tolist() == [hash_key(key) for key in reader.keys()]
+
+
+def test_a_shard_is_sealed_before_it_grows_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "SEAL_BYTES", 100)
+    task = ShardTask(setup_of(tmp_path), 7)
+    sizes = [10, 10, 10, 500, 10, 15, 11]  # floats of 4 bytes
+    task.feed([good(f"k{n}", size) for n, size in enumerate(sizes)])
+    receipt = task.finish()
+    assert [keys_of(tmp_path, shard) for shard in receipt.shards] == [
+        ["k0", "k1"],
+        ["k2"],
+        ["k3"],  # larger than a shard: one of its own
+        ["k4", "k5"],
+        ["k6"],
+    ]
+    assert {shard.file[:6] for shard in receipt.shards} == {"000007"}
+    assert len({shard.file for shard in receipt.shards}) == 5
+    assert receipt.bytes_out == sum(path.stat().st_size for path in tmp_path.iterdir())
+
+
+def test_the_pieces_of_a_row_stay_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "SEAL_BYTES", 100)
+    task = ShardTask(setup_of(tmp_path), 0)
+    task.feed([good("a", 10), row_of("r", [{"x": np.zeros(20, np.float32)} for _ in range(3)])])
+    found = [keys_of(tmp_path, shard) for shard in task.finish().shards]
+    assert found == [["a"], ["r#0000", "r#0001", "r#0002"]]
+
+
+def test_largest_errors_are_of_all_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "SEAL_BYTES", 1)
+    fields = (FieldSpec("x", "array", "float32", (None,), encoding="float16"),)
+    task = ShardTask(setup_of(tmp_path, fields=fields), 0)
+    task.feed([row_of(f"k{n}", {"x": np.array([value], np.float32)}) for n, value in enumerate((1, 2049, 2))])
+    receipt = task.finish()
+    assert len(receipt.shards) == 3
+    assert receipt.largest_errors == {"x": 1.0}
+
+
+def test_nonfinite_only_where_allowed(tmp_path: Path) -> None:
+    task = ShardTask(setup_of(tmp_path, allow_nonfinite=frozenset({"x"})), 0)
+    task.feed([row_of("a", {"x": np.array([np.nan], np.float32)})])
+    assert task.finish().bad == ()
+
+
+def test_a_dry_task_writes_nothing_and_tells_digests(tmp_path: Path) -> None:
+    dry = ShardTask(setup_of(tmp_path, is_dry=True), 0)
+    dry.feed([good("a"), good("bb"), row_of("c", ValueError("no"))])
+    receipt = dry.finish()
+    assert list(tmp_path.iterdir()) == []
+    assert [row.key for row in receipt.bad] == ["c"]
+    wet = ShardTask(setup_of(tmp_path), 0)
+    wet.feed([good("a"), good("bb")])
+    (shard,) = wet.finish().shards
+    reader = ShardReader(tmp_path / shard.file, shard, FIELDS)
+    assert receipt.digests == dict(zip(reader.keys(), reader.tables["flatout/digest"].tolist(), strict=True))
+
+
+def test_reasons_fit_any_file_and_terminal(tmp_path: Path) -> None:
+    class Unspeakable(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    task = ShardTask(setup_of(tmp_path), 0)
+    task.feed([row_of("a", ValueError("\udcff\n" * 2000)), row_of("b", Unspeakable())])
+    first, second = task.finish().bad
+    assert "\n" not in first.error
+    assert len(first.error) <= tasks.MAX_REASON_CHARS + 3
+    first.error.encode()
+    assert second.error == "Unspeakable"
+
+
+def test_describe_tells_forms_and_failures() -> None:
+    made = [{"x": np.zeros(n, np.float32)} for n in (2, 3)]
+    one, several, bad = describe(Maker(), [good("a"), row_of("b", made), row_of("c", ValueError("no"))])
+    assert not isinstance(one, BadRow)
+    assert not isinstance(several, BadRow)
+    assert [form["x"].shape for form in one] == [(3,)]
+    assert [form["x"].shape for form in several] == [(2,), (3,)]
+    assert isinstance(bad, BadRow)
+    assert bad.error == "ValueError: no"
+
+
+def test_make_samples_numbers_pieces() -> None:
+    sample: Mapping[str, Any] = {"x": np.zeros(1)}
+    assert [part for part, _ in make_samples(Maker(), row_of("a", sample))] == [-1]
+    assert [part for part, _ in make_samples(Maker(), row_of("a", [sample, sample]))] == [0, 1]
+
+
+def test_peak_memory_counts_what_was_freed() -> None:
+    before = peak_resident_bytes()
+    block = np.ones(64 << 20, np.uint8)
+    del block
+    assert peak_resident_bytes() >= max(before, 64 << 20)
