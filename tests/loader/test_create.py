@@ -54,6 +54,22 @@ def test_a_split_without_samples_has_no_loader(raw: Any) -> None:
         assert loaders.val is loaders.test is None
 
 
+def test_a_split_whose_rows_are_all_bad_or_beyond_the_limit(raw: Any) -> None:
+    lines = (raw.folder / "rows.csv").read_text().splitlines()
+    rows = [
+        f"{line},{'val' if at == 3 else 'train' if at < 20 else 'test'}" for at, line in enumerate(lines[1:])
+    ]
+    (raw.folder / "rows.csv").write_text("\n".join([f"{lines[0]},split", *rows]) + "\n")
+    config = raw.config(splits={"column": "split"}, limit=20)
+    assert create_dataloaders(config).test is None
+    (raw.folder / "s03.npy").write_bytes(b"broken")
+    raw.prepare(splits={"column": "split"}, limit=20)
+    for use_fast_loader in (True, False):
+        loaders = create_dataloaders(config | {"use_fast_loader": use_fast_loader})
+        assert loaders.train is not None
+        assert loaders.val is loaders.test is None
+
+
 def test_no_usual_split_at_all(raw: Any) -> None:
     config = raw.prepare(splits={"ratios": {"fold1": 1}})
     with pytest.raises(ConfigError, match="there are: fold1"):

@@ -84,6 +84,18 @@ def test_changed_code_of_a_transform_is_named(raw: Any, monkeypatch: pytest.Monk
     assert compared(raw.store, config | {"transform_version": "2"}).changes
 
 
+def test_with_a_version_the_code_need_not_be_here(raw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (raw.folder / "gone_code.py").write_text(
+        "import numpy as np\ndef run(row):\n    return {'x': np.ones(3)}\n"
+    )
+    monkeypatch.syspath_prepend(str(raw.folder))
+    config = raw.config(transform="gone_code:run", transform_version="1") | {"fields": {}}
+    DataPreprocessor(config).run()
+    moved = config | {"transform": "not_on_this_machine:run"}
+    assert compared(raw.store, moved) == Freshness()
+    assert compared(raw.store, moved | {"transform_version": "2"}).changes
+
+
 def test_a_transform_that_is_not_here_is_a_doubt(raw: Any) -> None:
     raw.prepare()
     found = compared(raw.store, raw.config(transform="module_that_is_not_here:run") | {"fields": {}})

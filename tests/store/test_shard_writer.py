@@ -22,7 +22,7 @@ from hypothesis.extra import numpy as hnp
 
 from flatout.errors import SampleError, StoreCorruptError
 from flatout.source import hash_key
-from flatout.store import checks, layout, shard_writer
+from flatout.store import checks, gather, layout, shard_writer
 from flatout.store.encode import encode, restore
 from flatout.store.shard_reader import ShardReader
 from flatout.store.shard_writer import EncodedSample, ShardWriter

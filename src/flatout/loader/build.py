@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader
 from flatout.config import Config, LoaderSettings
 from flatout.config.loader import SECTION_OF
 from flatout.loader.collate import Collate
-from flatout.loader.dataset import split_positions
 from flatout.loader.fetch import ReadRule
 from flatout.loader.loader import FastDataLoader
 from flatout.loader.local import ShardLocal
@@ -41,10 +40,10 @@ class Builder(Protocol):
 
     @property
     def splits(self) -> list[str]:
-        """Splits that have samples."""
+        """Names of the splits there are."""
 
-    def build(self, split: str) -> Loader:
-        """The loader of a split that has samples."""
+    def build(self, split: str) -> Loader | None:
+        """The loader of a split; None if it has no samples."""
 
 
 class FastBuilder:
@@ -58,11 +57,13 @@ class FastBuilder:
 
     @property
     def splits(self) -> list[str]:
-        return [split for split in self._store.meta.splits if len(self._store.positions(split))]
+        return list(self._store.meta.splits)
 
-    def build(self, split: str) -> FastDataLoader:
+    def build(self, split: str) -> FastDataLoader | None:
         config, settings = self._config, settings_for(self._config, split)
-        positions = split_positions(self._store, split)
+        positions = self._store.positions(split)
+        if not len(positions):
+            return None
         self._preload(split, positions)
         sample_bytes = mean_bytes(self._store, positions)
         decision = _decide(settings, self._machine, sample_bytes, is_fast=True)
@@ -104,8 +105,10 @@ class StandardBuilder:
     def splits(self) -> list[str]:
         return self._raw.splits
 
-    def build(self, split: str) -> DataLoader[Any]:
+    def build(self, split: str) -> DataLoader[Any] | None:
         config, settings = self._config, settings_for(self._config, split)
+        if not len(self._raw.numbering(split)):
+            return None
         dataset = self._dataset(split)
         is_kept = preload_setting(config, split) is not None
         decision = _decide(settings, self._machine, dataset.sample_bytes, is_fast=False, all_preloaded=is_kept)

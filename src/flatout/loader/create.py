@@ -92,12 +92,12 @@ def choose_builder(config: Config, machine: Machine, command: str) -> Builder:
 
 def build_all(builder: Builder) -> Loaders:
     """The loader of each usual split; what was decided goes to the log, once."""
-    there = builder.splits
-    loaders = Loaders(*(builder.build(split) if split in there else None for split in Loaders._fields))
+    loaders = Loaders(*(builder.build(split) for split in Loaders._fields))
     for note in dict.fromkeys(builder.notes):
         _log.info("%s", note)
     if not any(loader is not None for loader in loaders):
-        raise ConfigError(f"no samples in train, val or test; there are: {', '.join(there) or 'no splits'}")
+        there = ", ".join(builder.splits) or "no splits"
+        raise ConfigError(f"no samples in train, val or test; there are: {there}")
     return loaders
 
 

@@ -78,8 +78,10 @@ class _Comparison:
     def _fingerprint(self) -> Fingerprint | None:
         config = self._config
         if config.transform is not None:
-            _import_folders(config)
-            target = load_object(config.transform)
+            target: Any = config.transform
+            if config.transform_version is None:  # otherwise its code does not count, and need not be here
+                _import_folders(config)
+                target = load_object(config.transform)
             return fingerprint_callable(target, config.transform_params, config.transform_version)
         if config.fields:
             return fingerprint_settings(_field_parts(config.fields))

@@ -74,10 +74,10 @@ def benchmark_data_loading(
 
 def measure_loaders(builder: Builder, num_batches: int) -> dict[str, float | None]:
     """Rates of train and val, loader after loader."""
-    found: dict[str, Speed | None] = dict.fromkeys(SPLITS)
+    found: dict[str, Speed | None] = {}
     for split in SPLITS:
-        if split in builder.splits:
-            found[split] = measure_loader(builder.build(split), num_batches)
+        loader = builder.build(split)
+        found[split] = None if loader is None else measure_loader(loader, num_batches)
     rates: dict[str, float | None] = {}
     for split, speed in found.items():
         rates[f"{split}_batches_per_second"] = None if speed is None else speed.num_batches / speed.seconds

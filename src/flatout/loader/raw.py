@@ -62,6 +62,7 @@ class RawSource:
         is_same = store is not None and store.meta.fingerprint.get("digest") == self.job.fingerprint.digest
         self.store = store if is_same else None
         """The store of the same settings, if there is one."""
+        self._numberings: dict[str | None, Numbering] = {}
 
     @cached_property
     def fields(self) -> dict[str, FieldSpec]:
@@ -91,6 +92,11 @@ class RawSource:
         Rows that the store has in quarantine are left out; other rows that cannot be decoded are not: they
         count as one sample, whose reading fails.
         """
+        if split not in self._numberings:
+            self._numberings[split] = self._number(split)
+        return self._numberings[split]
+
+    def _number(self, split: str | None) -> Numbering:
         rows = np.arange(len(self.job.manifest)) if split is None else np.flatnonzero(self.job.splits == split)
         known, barred = self._known
         known = Numbering(*(column[np.isin(known.rows, rows)] for column in (known.rows, known.parts)))

@@ -96,11 +96,12 @@ class FieldsMaker:
 
         columns = getattr(field, "columns", None) or [column]
         cells = {name: row.values.get(name) for name in columns}
-        if not any(isinstance(cell, ListCell) for cell in cells.values()) and column in row.values:
-            return self._decode_file(row, column, kind, field)
         found = {name: cell for name, cell in cells.items() if isinstance(cell, ListCell)}
-        if len(found) < len(cells):
-            raise SampleError("find", f"no list in column '{next(n for n in cells if n not in found)}'")
+        if not found and isinstance(row.values.get(column), str | SourceFile):
+            return self._decode_file(row, column, kind, field)
+        for name, cell in cells.items():
+            if name not in found:
+                raise SampleError("find", f"no path and no list in column '{name}': {cell!r}")
         return read_cells(found)
 
     def _resolve(self, value: Any, column: str = "") -> SourceFile:

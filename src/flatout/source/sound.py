@@ -59,6 +59,8 @@ def decode(file: SourceFile, limits: Limits) -> Decoded:
     """
     data = file.read_bytes(limits)
     magic = data[:4]
+    if not data:
+        raise SampleError("decode", f"{file.name} is empty; copy it again")
     if magic not in MAGIC:
         raise SampleError("decode", f"{file.name} is no wav, flac or ogg: it starts with {magic!r}")
     layout = parse_wav(data, file.name) if magic in WAV_ORDER else None

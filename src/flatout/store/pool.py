@@ -1,15 +1,10 @@
-"""The local engine: worker processes that make shards; a row that kills or hangs one is found and barred.
-
-When a worker dies, the row it was at is tried alone in a fresh process. If that dies too the row is
-barred, and the shard is made again without it: one bad file never costs more than its own sample. A death
-that was nobody's fault (a worker killed from outside) costs only the time to make the shard again.
-"""
+"""The local engine: worker processes that make shards, each with a thread here that hands it tasks."""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, Queue, SimpleQueue
@@ -18,18 +13,15 @@ from typing import Any
 import psutil
 
 from flatout.errors import PrepareError
+from flatout.store.line import Line
 from flatout.store.process import WorkerDiedError, WorkerProcess
 from flatout.store.specify import Forms
 from flatout.store.task import BadRow, Receipt, Task, TaskSetup
 from flatout.types import Row
 
 WATCH_S = 0.2
-IN_FLIGHT = 2
-"""Requests a worker holds at once, so that it never waits for the next."""
 MEMORY_SHARE = 0.8
 """Share of the free memory that all workers together may take."""
-MAX_DEATHS = 3
-"""Workers that one row may cost although it does no harm alone, and a shard without any row's fault."""
 
 
 @dataclass
@@ -73,14 +65,22 @@ class LocalPool:
             worker.close()
 
     def describe(self, maker: Any, rows: Sequence[Row]) -> list[Forms | BadRow]:
-        """The forms of these rows' samples, each row in safety: a crash is that row's result."""
-        worker = self._take()
-        found: list[Forms | BadRow] = []
-        for row in rows:
-            worker, forms = self._describe(worker, maker, row)
-            found.append(forms)
-        self._idle.put(worker)
-        return found
+        """The forms of these rows' samples, each row in safety: a crash is that row's result.
+
+        Every worker gets some of them, so that all import their libraries now, at the same time.
+        """
+        num_lines = min(self.num_workers, len(rows))
+        found: dict[int, Forms | BadRow] = {}
+
+        def probe(first: int) -> None:
+            worker = self._take()
+            for at in range(first, len(rows), num_lines):
+                worker, found[at] = self._describe(worker, maker, rows[at])
+            self._idle.put(worker)
+
+        with ThreadPoolExecutor(max(num_lines, 1)) as lines:
+            list(lines.map(probe, range(num_lines)))
+        return [found[at] for at in range(len(rows))]
 
     def _describe(self, worker: WorkerProcess, maker: Any, row: Row) -> tuple[WorkerProcess, Forms | BadRow]:
         """A row's forms, tried twice: the worker may have died for reasons of its own."""
@@ -123,83 +123,17 @@ class LocalPool:
     def _serve(self, setup: TaskSetup, waiting: Queue[Task], results: SimpleQueue[Any]) -> None:
         """One thread a worker: take tasks until none is left."""
         try:
-            worker = self._take()
+            line = Line(self._take(), setup, self.request_rows, self._replace, self._advance, results.put)
             while not self._closing.is_set():
                 try:
                     task = waiting.get_nowait()
                 except Empty:
                     break
-                worker, receipt = self._finish(worker, setup, task)
-                results.put(receipt)
-            self._idle.put(worker)
+                line.make(task)
+            line.settle()
+            self._idle.put(line.worker)
         except BaseException as error:
             results.put(error)
-
-    def _finish(self, worker: WorkerProcess, setup: TaskSetup, task: Task) -> tuple[WorkerProcess, Receipt]:
-        """Make one shard, however often it takes; the worker may be another one afterwards."""
-        barred: dict[str, BadRow] = {}
-        deaths: Counter[int] = Counter()
-        while True:
-            tally = _Tally(self._advance)
-            try:
-                return worker, self._attempt(worker, setup, task, barred, tally, careful=bool(deaths))
-            except WorkerDiedError as death:
-                tally.take_back()
-                worker = self._replace(worker)
-                deaths[death.position] += 1
-                if death.position >= 0:
-                    row = task.rows(death.position, death.position + 1)[0]
-                    worker, reason = self._blame(worker, setup, row, death, deaths[death.position])
-                    if reason is not None:
-                        barred[row.key] = BadRow.of(setup.maker, row, "worker", reason)
-                elif deaths[death.position] == MAX_DEATHS:
-                    raise PrepareError(
-                        f"shard {task.number}: {MAX_DEATHS} workers died between its rows; {death.reason}"
-                    ) from death
-
-    def _attempt(
-        self,
-        worker: WorkerProcess,
-        setup: TaskSetup,
-        task: Task,
-        barred: dict[str, BadRow],
-        tally: _Tally,
-        *,
-        careful: bool,
-    ) -> Receipt:
-        """Careful: row by row, so that a worker's death after a row (its pipe closed) is that row's."""
-        if worker.setup is not setup:
-            worker.ask("setup", setup)
-            worker.setup = setup
-        worker.ask("start", task.number, dict(barred))
-        step, most = (1, 1) if careful else (self.request_rows, IN_FLIGHT)
-        in_flight = 0
-        for start in range(0, task.num_rows, step):
-            try:
-                worker.post("rows", task.rows(start, min(start + step, task.num_rows)))
-                in_flight += 1
-                if in_flight == most:
-                    tally.add(worker.wait())
-                    in_flight -= 1
-            except WorkerDiedError as death:
-                if careful and death.position < 0:
-                    death.position = start
-                raise
-        for _ in range(in_flight):
-            tally.add(worker.wait())
-        return worker.ask("finish")  # type: ignore[no-any-return]
-
-    def _blame(
-        self, worker: WorkerProcess, setup: TaskSetup, row: Row, death: WorkerDiedError, num_deaths: int
-    ) -> tuple[WorkerProcess, str | None]:
-        """Why the row is barred: it was too slow, kills a worker alone, too, or has cost too many; or None."""
-        if death.is_timeout or num_deaths == MAX_DEATHS:
-            return worker, death.reason
-        try:
-            worker.ask("describe", setup.maker, [row])
-            return worker, None
-        except WorkerDiedError as alone:
-            return self._replace(worker), alone.reason
 
     def _take(self) -> WorkerProcess:
         return self._idle.get()
@@ -231,21 +165,6 @@ class LocalPool:
 def free_memory_bytes() -> int:
     """What processes may still take before the machine swaps or kills one."""
     return int(psutil.virtual_memory().available)
-
-
-class _Tally:
-    """Rows reported during one attempt, taken back if it fails."""
-
-    def __init__(self, on_rows: Callable[[int], None]) -> None:
-        self._on_rows = on_rows
-        self._count = 0
-
-    def add(self, count: int) -> None:
-        self._count += count
-        self._on_rows(count)
-
-    def take_back(self) -> None:
-        self._on_rows(-self._count)
 
 
 def _next(results: SimpleQueue[Any], threads: Sequence[threading.Thread]) -> Any:

@@ -180,7 +180,7 @@ class _Prepare:
             bad += receipt.bad
             self._note(receipt)
             check_bad_fraction(self._folder, bad, num_rows, self._config.max_bad_fraction)
-        return done
+        return sorted(done, key=lambda receipt: receipt.task)  # which worker was first must not show
 
     @staticmethod
     def _counted(journal: Journal, receipt: Receipt) -> Receipt:

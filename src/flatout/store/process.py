@@ -29,6 +29,8 @@ _MAX_TICK_NS = 1_000_000_000
 """Most that one look adds to a row's time: a row is not late because the whole job was suspended."""
 _DYING_S = 1.0
 """A process that ends closes its pipe a moment before it is gone."""
+_CARRY_CODE = ("setup", "describe")
+"""Requests that bring a maker, which may come from a notebook."""
 _ADVICE = "lower num_workers or preprocess_batch_size"
 _IS_WINDOWS = os.name == "nt"
 
@@ -80,7 +82,7 @@ class WorkerProcess:
             WorkerDiedError: there is nobody to take it.
         """
         try:
-            send(self._process.stdin, request)  # type: ignore[arg-type]
+            send(self._process.stdin, request, by_value=request[0] in _CARRY_CODE)  # type: ignore[arg-type]
         except OSError as error:
             raise self._death() from error
 

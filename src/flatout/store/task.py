@@ -6,6 +6,7 @@ The same code runs in a local worker process, in a Ray task and in the caller, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from flatout.errors import ConfigError, MissingDependencyError, SampleError
 from flatout.source import SampleMaker, hash_key
 from flatout.store.metadata import ShardMeta, shard_meta
-from flatout.store.shard_writer import EncodedSample, ShardWriter
+from flatout.store.shard_writer import EncodedSample, ShardWriter, WrittenShard
 from flatout.store.specify import ArrayForm, Forms, check_array
 from flatout.timing import StageClock
 from flatout.types import Array, FieldSpec, Row
@@ -53,7 +54,7 @@ class Receipt:
     bad: tuple[BadRow, ...]
     num_rows: int
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Time by stage: make (decode and transform), encode, write."""
+    """Time by stage: make (decode and transform), encode, write, sync (while the next shard is made)."""
     bytes_out: int = 0
     largest_errors: Mapping[str, float] = field(default_factory=dict)
     peak_bytes: int = 0
@@ -105,7 +106,7 @@ class ShardTask:
         self._number = number
         self._barred = barred or {}
         self._writer = ShardWriter(setup.fields, safe=setup.safe)
-        self._shards: list[ShardMeta] = []
+        self._written: list[WrittenShard] = []
         self._bad: list[BadRow] = []
         self._num_rows = 0
         self._errors: dict[str, float] = {}
@@ -135,13 +136,23 @@ class ShardTask:
     def finish(self) -> Receipt:
         """Write what is left; the receipt is what the journal keeps."""
         self._seal()
+        return self._settle()
+
+    def finish_behind(self, disk: Executor) -> Future[Receipt]:
+        """Write what is left, and wait for the disk in `disk`: the next task may begin meanwhile."""
+        self._seal()
+        return disk.submit(self._settle)
+
+    def _settle(self) -> Receipt:
+        with self._clock.span("sync"):
+            shards = tuple(shard.settle() for shard in self._written)
         return Receipt(
             task=self._number,
-            shards=tuple(self._shards),
+            shards=shards,
             bad=tuple(self._bad),
             num_rows=self._num_rows,
             seconds={stage: stats.seconds for stage, stats in self._clock.stats().items()},
-            bytes_out=sum(shard.size for shard in self._shards),
+            bytes_out=sum(shard.size for shard in shards),
             largest_errors=self._errors,
             peak_bytes=peak_resident_bytes(),
             digests=self._digests,
@@ -180,7 +191,7 @@ class ShardTask:
         if not len(self._writer):
             return
         with self._clock.span("write"):
-            self._shards.append(self._writer.write(Path(self._setup.folder), self._number))
+            self._written.append(self._writer.put(Path(self._setup.folder), self._number))
         for name, error in self._writer.largest_errors.items():
             self._errors[name] = max(self._errors.get(name, 0.0), error)
         self._writer = ShardWriter(self._setup.fields, safe=self._setup.safe)

@@ -17,8 +17,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from typing import Any, BinaryIO
+
+from flatout.types import Row
 
 HEADER = struct.Struct("<Q")
 PROGRESS = struct.Struct("<qq")
@@ -26,11 +29,17 @@ PROGRESS = struct.Struct("<qq")
 IDLE = (-1, 0)
 
 
-def send(pipe: BinaryIO, message: Any) -> None:
-    """Write one message: its length, then its pickle."""
-    import cloudpickle
+def send(pipe: BinaryIO, message: Any, *, by_value: bool = False) -> None:
+    """Write one message: its length, then its pickle.
 
-    body = cloudpickle.dumps(message)
+    By value: with the code of classes that the other side cannot import (a notebook's), at twice the cost.
+    """
+    if by_value:
+        import cloudpickle
+
+        body = cloudpickle.dumps(message)
+    else:
+        body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     pipe.write(HEADER.pack(len(body)))
     pipe.write(body)
     pipe.flush()
@@ -74,12 +83,17 @@ class Progress:
 
 
 class Worker:
-    """Answers requests one after another; one shard is under way at a time."""
+    """Answers requests one after another; one shard is made at a time, while the one before goes to disk."""
 
     def __init__(self, progress: Progress) -> None:
+        from flatout.store import task  # now, while the parent looks at its manifest
+
+        self._tasks = task
         self._progress = progress
         self._setup: Any = None
         self._task: Any = None
+        self._disk = ThreadPoolExecutor(1)
+        self._behind: list[Future[Any]] = []
 
     def answer(self, request: tuple[Any, ...]) -> Any:
         """The answer to one request: (name, arguments...)."""
@@ -90,6 +104,7 @@ class Worker:
             "start": self._start,
             "rows": self._rows,
             "finish": self._finish,
+            "settle": self._settle,
         }
         return handlers[name](*arguments)
 
@@ -97,26 +112,36 @@ class Worker:
         self._setup = setup
 
     def _describe(self, maker: Any, rows: Any) -> Any:
-        from flatout.store.task import describe
-
         found = []
         for position, row in enumerate(rows):
             self._progress.begin(position)  # until the answer is sent: a row may break that, too
-            found += describe(maker, [row])
+            found += self._tasks.describe(maker, [row])
         return found
 
     def _start(self, number: int, barred: Any) -> None:
-        from flatout.store.task import ShardTask
+        self._task = self._tasks.ShardTask(self._setup, number, barred)
 
-        self._task = ShardTask(self._setup, number, barred)
+    def _rows(self, pairs: Any) -> tuple[int, list[Any]]:
+        """Rows as (key, values); their number, and receipts of earlier tasks that have come in meanwhile."""
+        self._task.feed([Row(*pair) for pair in pairs], self._progress.begin)
+        return len(pairs), self._receipts()
 
-    def _rows(self, rows: Any) -> int:
-        self._task.feed(rows, self._progress.begin)
-        return len(rows)
-
-    def _finish(self) -> Any:
+    def _finish(self) -> list[Any]:
+        """Write the shard; its receipt comes later. One shard at a time waits for the disk."""
+        receipts = self._settle()
         task, self._task = self._task, None
-        return task.finish()
+        self._behind.append(task.finish_behind(self._disk))
+        return receipts
+
+    def _settle(self) -> list[Any]:
+        """The receipts of all tasks that are finished, when they are on disk."""
+        wait(self._behind)
+        return self._receipts()
+
+    def _receipts(self) -> list[Any]:
+        done = [future for future in self._behind if future.done()]
+        self._behind = [future for future in self._behind if future not in done]
+        return [future.result() for future in done]
 
 
 def main() -> None:
@@ -139,7 +164,7 @@ def main() -> None:
     while True:
         answer = _answer(worker, waiting.get())
         try:
-            send(answers, answer)
+            send(answers, answer, by_value=answer[0] == "failed")
         except OSError:  # the parent is gone, or a decoder closed what was not its own
             os._exit(1)
         progress.idle()

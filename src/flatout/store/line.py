@@ -1,0 +1,139 @@
+"""Line: tasks to one worker, receipts back; a row that kills or hangs the worker is found and barred.
+
+When a worker dies, the row it was at is tried alone in a fresh process. If that dies too the row is
+barred, and the shard is made again without it: one bad file never costs more than its own sample. A death
+that was nobody's fault (a worker killed from outside) costs only the time to make the shard again.
+
+While a shard goes to disk its worker makes the next one: to wait for fsync took 5 to 15 % of the time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from flatout.errors import PrepareError
+from flatout.store.process import WorkerDiedError, WorkerProcess
+from flatout.store.task import BadRow, Receipt, Task, TaskSetup
+from flatout.types import Row
+
+IN_FLIGHT = 4
+"""Requests a worker holds at once, so that it never waits for the next."""
+MAX_DEATHS = 3
+"""Workers that one row may cost although it does no harm alone, and a shard without any row's fault."""
+
+
+@dataclass
+class Line:
+    """One worker at a time, replaced when it dies. All calls come from one thread."""
+
+    worker: WorkerProcess
+    setup: TaskSetup
+    request_rows: int
+    hire: Callable[[WorkerProcess], WorkerProcess]
+    """Puts another worker in a dead one's place."""
+    on_rows: Callable[[int], None]
+    on_receipt: Callable[[Receipt], None]
+    _behind: dict[int, Task] = field(default_factory=dict)
+    """Tasks whose shard is written, and of which the receipt has not come yet: it may not be on disk."""
+
+    def make(self, task: Task) -> None:
+        """Make one shard; its receipt may come later."""
+        try:
+            self._attempt(task, {})
+        except WorkerDiedError as death:
+            self.worker = self.hire(self.worker)
+            self._make_again()
+            self._insist(task, death)
+
+    def settle(self) -> None:
+        """Wait until every shard is on disk and every receipt has come."""
+        try:
+            self._report(self.worker.ask("settle"))
+        except WorkerDiedError:
+            self.worker = self.hire(self.worker)
+            self._make_again()
+
+    def _make_again(self) -> None:
+        """The shards that a dead worker wrote, and of which nobody knows whether they last."""
+        for task in list(self._behind.values()):
+            self.on_rows(-task.num_rows)
+            self._insist(task)
+
+    def _insist(self, task: Task, death: WorkerDiedError | None = None) -> None:
+        """Make one shard, however often it takes, and wait until it is on disk."""
+        barred: dict[str, BadRow] = {}
+        deaths: Counter[int] = Counter()
+        while True:
+            if death is not None:
+                deaths[death.position] += 1
+                self._look_into(task, death, deaths[death.position], barred)
+            try:
+                self._attempt(task, barred, careful=bool(deaths))
+                self._report(self.worker.ask("settle"))
+                return
+            except WorkerDiedError as another:
+                death = another
+                self.worker = self.hire(self.worker)
+
+    def _attempt(self, task: Task, barred: dict[str, BadRow], *, careful: bool = False) -> None:
+        """Careful: row by row, so that a worker's death after a row (its pipe closed) is that row's."""
+        if self.worker.setup is not self.setup:
+            self.worker.ask("setup", self.setup)
+            self.worker.setup = self.setup
+        self.worker.ask("start", task.number, barred)
+        step, most = (1, 1) if careful else (self.request_rows, IN_FLIGHT)
+        made = in_flight = 0
+        try:
+            for start in range(0, task.num_rows, step):
+                if in_flight == most:
+                    made, in_flight = made + self._answer(), in_flight - 1
+                rows = task.rows(start, min(start + step, task.num_rows))
+                self.worker.post("rows", [(row.key, row.values) for row in rows])
+                in_flight += 1
+            for _ in range(in_flight):
+                made += self._answer()
+            careful = False  # what follows is no row's fault
+            self._report(self.worker.ask("finish"))
+        except WorkerDiedError as death:
+            self.on_rows(-made)
+            if careful and death.position < 0:
+                death.position = made
+            raise
+        self._behind[task.number] = task
+
+    def _answer(self) -> int:
+        count, receipts = self.worker.wait()
+        self.on_rows(count)
+        self._report(receipts)
+        return int(count)
+
+    def _report(self, receipts: Sequence[Receipt]) -> None:
+        for receipt in receipts:
+            self._behind.pop(receipt.task)
+            self.on_receipt(receipt)
+
+    def _look_into(
+        self, task: Task, death: WorkerDiedError, num_deaths: int, barred: dict[str, BadRow]
+    ) -> None:
+        """Bar the row that a worker died of; give up where it was none and happens again and again."""
+        if death.position >= 0:
+            row = task.rows(death.position, death.position + 1)[0]
+            if (reason := self._blame(row, death, num_deaths)) is not None:
+                barred[row.key] = BadRow.of(self.setup.maker, row, "worker", reason)
+        elif num_deaths == MAX_DEATHS:
+            raise PrepareError(
+                f"shard {task.number}: {MAX_DEATHS} workers died between its rows; {death.reason}"
+            ) from death
+
+    def _blame(self, row: Row, death: WorkerDiedError, num_deaths: int) -> str | None:
+        """Why the row is barred: it was too slow, kills a worker alone, too, or has cost too many; or None."""
+        if death.is_timeout or num_deaths == MAX_DEATHS:
+            return death.reason
+        try:
+            self.worker.ask("describe", self.setup.maker, [row])
+            return None
+        except WorkerDiedError as alone:
+            self.worker = self.hire(self.worker)
+            return alone.reason

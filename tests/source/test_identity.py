@@ -1,0 +1,28 @@
+"""The 64-bit identity of a key, one by one and in columns."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from blake3 import blake3
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flatout.source import hash_key, key_hashes
+
+
+@given(key=st.text(max_size=30))
+def test_first_eight_bytes_of_blake3_little_endian(key: str) -> None:
+    assert hash_key(key).to_bytes(8, "little") == blake3(key.encode()).digest(8)
+
+
+@given(keys=st.lists(st.text(max_size=10), max_size=10))
+def test_one_by_one_as_in_columns(keys: list[str]) -> None:
+    assert key_hashes(pa.array(keys, pa.large_string())).tolist() == [hash_key(key) for key in keys]
+
+
+def test_never_changes() -> None:
+    assert hash_key("") == 0xA199959D3E0BE4AF.__class__(int.from_bytes(blake3(b"").digest(8), "little"))
+    assert hash_key("sample-1") == HASH_OF_SAMPLE_1
+
+
+HASH_OF_SAMPLE_1 = 0
