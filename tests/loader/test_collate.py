@@ -27,7 +27,7 @@ RULES = st.builds(
 
 
 @given(RULES, st.integers(1, 20))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 def test_the_same_batches_as_the_fast_path(store: StoreReader, rule: RaggedRule, batch_size: int) -> None:
     dataset, collate = FastDataset(store), Collate(store.fields, rule)
     fast = FastDataLoader(store, batch_size, num_workers=0, read=ReadRule(ragged=rule))

@@ -73,7 +73,12 @@ def assert_same(one: Any, other: Any) -> None:
         assert one.shape == other.shape
         assert one.tobytes() == other.tobytes()
     elif isinstance(one, Image.Image):
-        assert (one.mode, one.size, one.tobytes(), one.info) == (other.mode, other.size, other.tobytes(), other.info)
+        assert (one.mode, one.size, one.tobytes(), one.info) == (
+            other.mode,
+            other.size,
+            other.tobytes(),
+            other.info,
+        )
         assert one.getpalette() == other.getpalette()
     else:
         assert one == other or (one != one and other != other)
@@ -121,7 +126,9 @@ def test_arrays_are_copies_of_their_own() -> None:
     assert [stored.sum() for stored in parts.arrays] == [0, 0]
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "I", "F", "I;16", "I;16B", "RGB", "RGBA", "CMYK", "YCbCr", "HSV"])
+@pytest.mark.parametrize(
+    "mode", ["1", "L", "LA", "I", "F", "I;16", "I;16B", "RGB", "RGBA", "CMYK", "YCbCr", "HSV"]
+)
 def test_images_keep_mode_size_and_pixels(mode: str) -> None:
     noise = np.random.default_rng(0).integers(0, 255, (5, 7, 3), dtype=np.uint8)
     base = Image.fromarray(noise)

@@ -44,7 +44,9 @@ def test_crc32c_is_of_the_bytes_in_c_order(dtype: str) -> None:
     assert crc32c(array[0, 1]) == plain_crc32c(array[0, 1].tobytes())
 
 
-@pytest.mark.parametrize(("rows", "num_bytes", "expected"), [(10, 40959, True), (10, 40960, False), (1, 0, True)])
+@pytest.mark.parametrize(
+    ("rows", "num_bytes", "expected"), [(10, 40959, True), (10, 40960, False), (1, 0, True)]
+)
 def test_samples_under_4_kib_on_average_share_crcs(rows: int, num_bytes: int, expected: bool) -> None:
     assert uses_blocks(rows, num_bytes) is expected
 

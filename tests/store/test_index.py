@@ -74,7 +74,7 @@ def test_loading_the_numbers_takes_no_memory_for_the_strings(tmp_path: Path) -> 
     name, _ = write_index(tmp_path, table_of(num_rows))
     before = pa.total_allocated_bytes()
     table = read_index(tmp_path / name, list(NUMBERS))
-    assert pa.total_allocated_bytes() - before < 40 * num_rows  # each string alone has 96
+    assert pa.total_allocated_bytes() - before < 80 * num_rows  # the strings alone have 190
     assert table.column_names == list(NUMBERS)
 
 

@@ -53,7 +53,14 @@ def test_tables_have_little_endian_dtypes() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "expected"),
-    [((), False), ((2, 0), False), ((None,), False), ((None, 3), False), ((None, None), True), ((None, 0), True)],
+    [
+        ((), False),
+        ((2, 0), False),
+        ((None,), False),
+        ((None, 3), False),
+        ((None, None), True),
+        ((None, 0), True),
+    ],
 )
 def test_shapes_are_kept_where_a_length_does_not_tell_them(shape: Any, expected: bool) -> None:
     assert has_shapes(FieldSpec("x", "array", "float32", shape)) is expected

@@ -110,7 +110,8 @@ def test_with_a_transform_that_stands_beside_the_config(
     source: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard_paths: Callable[..., list[Path]]
 ) -> None:
     (source.folder / "mend_recipe.py").write_text(
-        "import numpy as np\n\ndef make(row):\n    return {'x': np.load(row['image']) * 2, 'name': row['key']}\n"
+        "import numpy as np\n\n"
+        "def make(row):\n    return {'x': np.load(row['image']) * 2, 'name': row['key']}\n"
     )
     config = source.folder / "config.yaml"
     config.write_text(

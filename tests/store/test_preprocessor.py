@@ -74,14 +74,16 @@ def test_integrity_is_true_or_false(source: Any, flip_bit: Callable[..., None]) 
 
 
 def test_stats_are_kept_beside_the_store(source: Any) -> None:
-    stats = source.prepare(fields={**source.config()["fields"], "image": {"kind": "array", "encoding": "float16"}})
+    stats = source.prepare(
+        fields={**source.config()["fields"], "image": {"kind": "array", "encoding": "float16"}}
+    )
     document = json.loads((source.store / "preprocessing_stats.json").read_text())
     assert document["processed"] == stats.processed == 12
     assert document["content_hash"] == stats.content_hash
     assert document["bytes_in"] == sum(path.stat().st_size for path in source.folder.glob("*.npy"))
     assert document["bytes_out"] == sum(path.stat().st_size for path in (source.store / "shards").iterdir())
     assert 0 < document["largest_errors"]["image"] < 0.01
-    assert set(document["seconds"]) == {"make", "encode", "write"}
+    assert set(document["seconds"]) >= {"make", "encode", "write"}
     log = (source.store / "preprocessing.log").read_text()
     assert "committed 12 samples" in log
 
@@ -224,7 +226,7 @@ def test_bad_rows_are_quarantined_and_tried_again(source: Any) -> None:
 def test_too_many_bad_rows_stop_the_run_and_keep_the_rest(source: Any) -> None:
     for number in range(3, 8):
         (source.folder / f"s{number:02d}.npy").write_bytes(b"broken")
-    with pytest.raises(TooManyBadError, match="max_bad_fraction 0.1"):
+    with pytest.raises(TooManyBadError, match=r"max_bad_fraction 0\.1"):
         source.prepare()
     assert not (source.store / "data_metadata.json").exists()
     assert "s03" in (source.store / "quarantine.jsonl").read_text()
@@ -282,7 +284,9 @@ def test_a_row_that_changed_between_two_interrupted_runs_is_read_again(source: A
 
 def test_items_that_are_dicts_pairs_or_single(tmp_path: Path) -> None:
     array = np.arange(3, dtype=np.float32)
-    named = store_of(tmp_path / "a", [{"x": array, "n": n, "f": 0.5, "b": True, "t": "hé" * n} for n in range(4)])
+    named = store_of(
+        tmp_path / "a", [{"x": array, "n": n, "f": 0.5, "b": True, "t": "hé" * n} for n in range(4)]
+    )
     sample = named.read(3)
     assert {name: (str(a.dtype), a.shape) for name, a in sample.items()} == {
         "x": ("float32", (3,)),
@@ -320,7 +324,10 @@ def test_tensors_and_pictures(tmp_path: Path) -> None:
 
 def test_storage_settings_for_a_datasets_fields(tmp_path: Path) -> None:
     items = [{"x": np.linspace(0, 1, 8), "y": n} for n in range(3)]
-    fields = {"x": {"kind": "transform", "dtype": "float32", "encoding": "uint8"}, "y": {"kind": "transform", "dtype": "uint8"}}
+    fields = {
+        "x": {"kind": "transform", "dtype": "float32", "encoding": "uint8"},
+        "y": {"kind": "transform", "dtype": "uint8"},
+    }
     store = store_of(tmp_path / "a", items, fields=fields)
     assert store.read(0)["x"].dtype == np.float32
     np.testing.assert_allclose(store.read(0)["x"], items[0]["x"], atol=1 / 500)
@@ -331,7 +338,11 @@ def test_items_that_cannot_be_stored_are_told(tmp_path: Path) -> None:
     items: list[Any] = [{"x": 1.0}, {"x": object()}, {"x": 1.0}, {"y": 1.0}, {}]
     settings: dict[str, Any] = {"num_workers": 0, "transform_version": "1", "max_bad_fraction": 1.0}
     stats = DataPreprocessor.from_dataset(Items(items), tmp_path / "a", **settings).run()
-    assert [(row.key, row.stage) for row in stats.bad] == [("1", "transform"), ("3", "check"), ("4", "transform")]
+    assert [(row.key, row.stage) for row in stats.bad] == [
+        ("1", "transform"),
+        ("3", "check"),
+        ("4", "transform"),
+    ]
     assert stats.bad[0].path == "Items[1]"
 
 

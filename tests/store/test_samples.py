@@ -33,7 +33,9 @@ def test_shards_say_what_they_hold(tmp_path: Path, write_shard: Callable[..., An
     (tmp_path / "shards").mkdir()
     metas = []
     for number, keys in enumerate((["a", "b"], ["c"])):
-        samples = [{"x": np.ones(2, np.float32), "text": np.ones(len(keys) + n, np.uint8)} for n in range(len(keys))]
+        samples = [
+            {"x": np.ones(2, np.float32), "text": np.ones(len(keys) + n, np.uint8)} for n in range(len(keys))
+        ]
         shard = write_shard(FIELDS, samples, keys, number, folder=tmp_path / "shards")
         metas.append(shard.meta)
     table = samples_of_shards(tmp_path, metas, FIELDS, first_shard=4)

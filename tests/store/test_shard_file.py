@@ -122,9 +122,7 @@ def use_another_filter(file: Any, outside: Path) -> None:
 
 def use_shuffle(file: Any, outside: Path) -> None:
     del file["packed"]
-    file.create_dataset(
-        "packed", data=np.zeros((4, 4), "<i2"), chunks=(1, 4), compression="gzip", shuffle=True
-    )
+    file.create_dataset("packed", data=np.zeros((4, 4), "<i2"), chunks=(1, 4), compression="gzip", shuffle=True)
 
 
 def make_it_huge(file: Any, outside: Path) -> None:

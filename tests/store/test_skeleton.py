@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 from typing import Any
 
 import h5py
@@ -56,7 +57,7 @@ def test_data_starts_on_a_page_and_nothing_meets_anything() -> None:
         assert offset % (64 if plan.is_table else 4096) == 0
         spans.append((offset, offset + int(np.prod(plan.shape)) * plan.dtype.itemsize))
     spans.sort()
-    assert all(stop <= start for (_, stop), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(stop <= start for (_, stop), (start, _) in pairwise(spans))
     assert spans[-1][1] <= skeleton.size
 
 
@@ -138,4 +139,4 @@ def test_the_sparse_file_behaves_as_a_file(steps: list[Any]) -> None:
         image[at : at + len(piece)] = piece
     assert image == plain
     starts = sparse.pieces()
-    assert all(at + len(piece) <= after for (at, piece), (after, _) in zip(starts, starts[1:], strict=False))
+    assert all(at + len(piece) <= after for (at, piece), (after, _) in pairwise(starts))

@@ -103,7 +103,10 @@ def test_encoded_fields_are_measured_restored_and_counted_as_stored(tmp_path: Pa
 
 def test_numbers_without_names_are_classes_too(tmp_path: Path) -> None:
     found = summary_of(tmp_path / "store", [{"y": n % 2 + 5} for n in range(4)], {"y": {"kind": "label"}})
-    assert {name: sum(counts.values()) for name, counts in field(found, "y").classes.items()} == {"5": 2, "6": 2}
+    assert {name: sum(counts.values()) for name, counts in field(found, "y").classes.items()} == {
+        "5": 2,
+        "6": 2,
+    }
 
 
 def test_a_large_field_is_measured_in_part_and_says_so(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:

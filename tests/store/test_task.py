@@ -16,7 +16,15 @@ from flatout.source import hash_key
 from flatout.store import task as tasks
 from flatout.store.metadata import ShardMeta
 from flatout.store.shard_reader import ShardReader
-from flatout.store.task import BadRow, Receipt, ShardTask, TaskSetup, describe, make_samples, peak_resident_bytes
+from flatout.store.task import (
+    BadRow,
+    Receipt,
+    ShardTask,
+    TaskSetup,
+    describe,
+    make_samples,
+    peak_resident_bytes,
+)
 from flatout.types import FieldSpec, Row
 
 FIELDS = (FieldSpec("x", "array", "float32", (None,)),)
@@ -64,7 +72,7 @@ def test_a_shard_and_its_receipt(tmp_path: Path) -> None:
     assert keys_of(tmp_path, shard) == ["a", "bb", "ccc"]
     assert (receipt.task, receipt.num_rows, receipt.bad) == (4, 3, ())
     assert receipt.bytes_out == (tmp_path / shard.file).stat().st_size
-    assert set(receipt.seconds) == {"make", "encode", "write"}
+    assert set(receipt.seconds) >= {"make", "encode", "write"}
     assert receipt.peak_bytes > 1 << 20
 
 
@@ -146,7 +154,7 @@ def test_pieces_have_numbered_keys(tmp_path: Path) -> None:
     reader = ShardReader(tmp_path / shard.file, shard, FIELDS)
     assert reader.keys() == ["r#0000", "r#0001", "r#0002", "s"]
     assert reader.tables["flatout/part"].tolist() == [0, 1, 2, -1]
-    assert reader.tables["flatout/key_hash"].tolist() == [hash_key(key) for key in reader.keys()]
+    assert reader.tables["flatout/key_hash"].tolist() == list(map(hash_key, reader.keys()))
 
 
 def test_a_shard_is_sealed_before_it_grows_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,10 @@ def large_store(folder: Path) -> StoreReader:
 
         def __getitem__(self, index: int) -> Any:
             generator = np.random.default_rng(index)
-            return {"x": generator.normal(size=1024).astype("f4"), "y": generator.normal(size=600 * (index + 1))}
+            return {
+                "x": generator.normal(size=1024).astype("f4"),
+                "y": generator.normal(size=600 * (index + 1)),
+            }
 
     preprocessor = DataPreprocessor.from_dataset(Rows(), folder, num_workers=0, transform_version="1")
     preprocessor.run()
@@ -116,12 +119,11 @@ def test_every_sampled_bit_of_a_shard_matters(prepared: Any, flip_bit: Callable[
 
 
 @pytest.mark.parametrize(
-    "name", ["preprocessed_data.h5", "quarantine.jsonl", "preprocessing_stats.json", "index", "data_metadata.json"]
+    "name",
+    ["preprocessed_data.h5", "quarantine.jsonl", "preprocessing_stats.json", "index", "data_metadata.json"],
 )
 @pytest.mark.parametrize("how", ["flip", "cut", "lose", "empty", "grow"])
-def test_every_other_file_matters(
-    prepared: Any, flip_bit: Callable[..., None], name: str, how: str
-) -> None:
+def test_every_other_file_matters(prepared: Any, flip_bit: Callable[..., None], name: str, how: str) -> None:
     if name == "quarantine.jsonl":  # it has something in it only if a row is bad
         (prepared.folder / "s03.npy").write_bytes(b"broken")
         prepared.prepare(max_bad_fraction=0.5)
@@ -193,7 +195,9 @@ def test_an_older_shard_in_the_place_of_a_new_one_is_found(prepared: Any, tmp_pa
     assert verify(prepared.store).damaged_shards == [new.file]
 
 
-def hostile_index(prepared: Any, forge_root: Callable[..., None], edit: Callable[[Any], Any], **root: Any) -> Any:
+def hostile_index(
+    prepared: Any, forge_root: Callable[..., None], edit: Callable[[Any], Any], **root: Any
+) -> Any:
     meta = StoreReader(prepared.store).meta
     name, digest = write_index(prepared.store, edit(read_index(prepared.store / meta.index)))
     forge_root(prepared.store, lambda document: document.update(index=name, index_blake3=digest, **root))

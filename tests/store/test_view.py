@@ -94,7 +94,9 @@ def test_many_shards_or_runs_become_links_that_raise(
         assert "image" not in file
         assert list(file["shards"]) == ["000000", "000001", "000002"]
         for number in range(3):
-            np.testing.assert_array_equal(file[f"shards/{number:06d}/image"][:], store.shard(number).data("image"))
+            np.testing.assert_array_equal(
+                file[f"shards/{number:06d}/image"][:], store.shard(number).data("image")
+            )
         assert file["key"].asstr()[:].tolist() == store.keys()
     (source.store / "shards" / store.meta.shards[1].file).unlink()
     with h5py.File(source.store / VIEW, "r") as file, pytest.raises((OSError, KeyError), match="open"):
@@ -147,7 +149,10 @@ def test_fields_named_as_the_views_own_datasets(tmp_path: Path) -> None:
 
 
 def test_empty_complex_and_boolean_fields(tmp_path: Path) -> None:
-    items = [{"none": np.zeros((0, 3), np.float32), "z": np.array([n * 1j], np.complex64), "b": n > 1} for n in range(4)]
+    items = [
+        {"none": np.zeros((0, 3), np.float32), "z": np.array([n * 1j], np.complex64), "b": n > 1}
+        for n in range(4)
+    ]
     store = store_of(tmp_path / "store", items)
     with h5py.File(store.folder / VIEW, "r") as file:
         assert file["none"].shape == (4, 0, 3)
@@ -169,7 +174,9 @@ def test_thousands_of_classes(tmp_path: Path) -> None:
 def test_the_view_is_swapped_whole(prepared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     before = (prepared.store / VIEW).read_bytes()
     store = StoreReader(prepared.store)
-    index = pa.table({"shard": [0], "row": [0], "key": ["a"], "split": [0], "length_series": [1], "length_text": [1]})
+    index = pa.table(
+        {"shard": [0], "row": [0], "key": ["a"], "split": [0], "length_series": [1], "length_text": [1]}
+    )
     monkeypatch.setattr(os, "write", lambda descriptor, data: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         view.write_view(prepared.store, store.meta.fields, store.meta.shards, index, ["train"])

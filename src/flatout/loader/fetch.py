@@ -23,8 +23,9 @@ from flatout.types import Array, FieldSpec
 KEY = "key"
 VALID = "valid"
 LENGTH = "_length"
-SCALE = "_scale"
-"""Suffixes of what accompanies a field: lengths of ragged samples, scale and offset of quantised ones."""
+"""Suffix of the lengths that accompany a ragged field."""
+SCALE = "/scale"
+"""Suffix of scale and offset of a quantised field until it is restored; no field's name has a slash."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class Fetcher:
     """Reads batches of one split of one store. Several threads may call `fetch` at once."""
 
     def __init__(self, store: StoreReader, positions: Array, batch_size: int, rule: ReadRule) -> None:
-        if clash := {KEY, VALID} & set(store.fields):
+        lengths = {f"{name}{LENGTH}" for name, spec in store.fields.items() if spec.is_ragged}
+        if clash := {KEY, VALID, *lengths} & set(store.fields):
             raise ConfigError(f"a field called '{clash.pop()}' clashes with what a batch always has; rename it")
         self.store = store
         self._batch_size = batch_size
@@ -64,8 +66,8 @@ class Fetcher:
             check = None if rule.crc == "off" else CrcCheck(store, spec, self._places, always=always)
             if spec.is_ragged or spec.compression != "none":
                 self._ragged[name] = RaggedRows(store, spec, self._places, rule.ragged, check)
-            else:
-                self._add(name, open_fixed(store, spec, self._places, io), spec.stored_dtype, _row(spec), check)
+                continue
+            self._add(name, open_fixed(store, spec, self._places, io), spec.stored_dtype, _row(spec), check)
             if layout.is_quantised(spec):
                 self._add(f"{name}{SCALE}", self._scales(spec), np.dtype("<f4"), (2,))
         keys = LoadedRows(store.numbers["key_hash"][positions].view(np.int64))
@@ -135,8 +137,8 @@ def restore(batch: Mapping[str, torch.Tensor], fields: Mapping[str, FieldSpec]) 
         values = restored[name]
         if spec.encoding == "bfloat16":
             values = values.view(torch.bfloat16)
-        if layout.is_quantised(spec):
-            scale = batch[f"{name}{SCALE}"]
+        scale = batch.get(f"{name}{SCALE}")
+        if scale is not None:
             shape = (-1, *(1,) * (values.dim() - 1))
             values = torch.addcmul(scale[:, 1].view(shape), values.to(torch.float32), scale[:, 0].view(shape))
         restored[name] = values.to(getattr(torch, spec.dtype))

@@ -21,7 +21,7 @@ from flatout.store.fingerprint import (
     fingerprint_settings,
 )
 from flatout.store.index import read_index
-from flatout.store.job import Job, _field_parts, _import_folders, job_from_config
+from flatout.store.job import Job, field_parts, import_folders, job_from_config
 from flatout.store.metadata import ROOT
 from flatout.store.samples import RowFinder, row_hashes
 
@@ -80,11 +80,11 @@ class _Comparison:
         if config.transform is not None:
             target: Any = config.transform
             if config.transform_version is None:  # otherwise its code does not count, and need not be here
-                _import_folders(config)
+                import_folders(config)
                 target = load_object(config.transform)
             return fingerprint_callable(target, config.transform_params, config.transform_version)
         if config.fields:
-            return fingerprint_settings(_field_parts(config.fields))
+            return fingerprint_settings(field_parts(config.fields))
         return None if config.manifest is None else self._read().fingerprint
 
     def _has_other_splits(self) -> bool:

@@ -13,7 +13,8 @@ import torch
 
 from flatout.loader.crc import CrcCheck
 from flatout.loader.places import Places
-from flatout.store import StoreReader
+from flatout.store import StoreReader, layout
+from flatout.store.encode import restore
 from flatout.types import Array, FieldSpec
 
 
@@ -42,7 +43,8 @@ class RaggedRows:
         self._spec = spec
         self._places = places
         self._rule = rule
-        self._pool = FlatPool(spec.stored_dtype)
+        self._is_quantised = layout.is_quantised(spec)
+        self._pool = FlatPool(np.dtype(spec.dtype) if self._is_quantised else spec.stored_dtype)
         self._axis = spec.shape.index(None) if spec.is_ragged else -1
 
     @property
@@ -57,6 +59,9 @@ class RaggedRows:
         samples = self._samples(positions)
         if self._check is not None:
             self._check.require(positions, samples)
+        if self._is_quantised:
+            # Restored here: padding is 0 in the restored values, not in the codes.
+            samples = [self._restored(at, sample) for at, sample in zip(positions, samples, strict=True)]
         if self._axis < 0:
             return self._stacked(samples), None
         samples = [self._cut(sample) for sample in samples]
@@ -71,6 +76,11 @@ class RaggedRows:
     def _samples(self, positions: Array) -> list[Array]:
         shards, rows = self._places.shards[positions].tolist(), self._places.rows[positions].tolist()
         return [self._store.shard(s).stored(self._spec.name, r) for s, r in zip(shards, rows, strict=True)]
+
+    def _restored(self, position: int, stored: Array) -> Array:
+        shard, row = int(self._places.shards[position]), int(self._places.rows[position])
+        scale, offset = self._store.shard(shard).tables[layout.scale_path(self._spec.name)][row].tolist()
+        return restore(self._spec, stored, (scale, offset))
 
     def _stacked(self, samples: list[Array]) -> torch.Tensor:
         shape = samples[0].shape

@@ -77,7 +77,7 @@ def job_from_config(config: Config, known_classes: Mapping[str, Sequence[str]] |
         raise ConfigError(
             "no manifest: set 'manifest' (csv_path) in the config, or name one on the command line"
         )
-    sys_path = _import_folders(config)
+    sys_path = import_folders(config)
     manifest = read_manifest(config, config.fields or None)
     notes = list(manifest.notes)
     fields, split_settings = dict(config.fields), config.splits
@@ -129,7 +129,7 @@ def job_from_dataset(dataset: Any, config: Config) -> Job:
         columns=["index"],
         splits=assign_splits(manifest.keys, config.splits, hashes=hashes),
         groups=hashes,
-        sys_path=_import_folders(config),
+        sys_path=import_folders(config),
         settings=_kept_settings(config),
     )
 
@@ -188,10 +188,10 @@ def _maker(
         return maker, fingerprint_callable(function, config.transform_params, config.transform_version)
     limits = Limits(max_sample_bytes=config.max_sample_bytes)
     fields_maker = FieldsMaker(sections, str(manifest.base_path), config.allow_outside_base, limits)
-    return fields_maker, fingerprint_settings(_field_parts(fields))
+    return fields_maker, fingerprint_settings(field_parts(fields))
 
 
-def _field_parts(fields: Mapping[str, AnyField]) -> dict[str, Any]:
+def field_parts(fields: Mapping[str, AnyField]) -> dict[str, Any]:
     """What the built-in kinds' results depend on: parameters, our own version of each, their libraries."""
     kinds = sorted({section.kind for section in fields.values()})
     libraries = sorted({library for kind in kinds for library in LIBRARIES.get(kind, ())})
@@ -248,7 +248,7 @@ def _group_hashes(hashes: Array, groups: Any) -> Array:
     return hashes
 
 
-def _import_folders(config: Config) -> list[str]:
+def import_folders(config: Config) -> list[str]:
     """Folders whose modules a transform may come from: beside the config file, and the current one."""
     folders = [str(folder) for folder in (config.config_dir, Path.cwd()) if folder is not None]
     for folder in reversed(folders):

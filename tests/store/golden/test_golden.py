@@ -124,7 +124,9 @@ def describe(path: Path) -> dict[str, Any]:
 
     with h5py.File(path, "r") as file:
         file.visititems(note)
-        attributes = {name: value.item() if hasattr(value, "item") else value for name, value in file.attrs.items()}
+        attributes = {
+            name: value.item() if hasattr(value, "item") else value for name, value in file.attrs.items()
+        }
     return {"attributes": attributes, "datasets": found}
 
 

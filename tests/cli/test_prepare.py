@@ -1,0 +1,224 @@
+"""`flatout prepare`: options, exit codes, and what it prints where."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flatout.cli import prepare_command
+from flatout.cli.main import main
+from flatout.store import StoreReader
+from flatout.store.lock import locked
+
+OLD_S = 1_600_000_000
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Twenty arrays of two classes, a manifest and a config beside them."""
+    monkeypatch.chdir(tmp_path)
+    with open(tmp_path / "data.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "file", "label"])
+        for number in range(20):
+            np.save(tmp_path / f"{number}.npy", np.full((2, 3), number, np.float32))
+            writer.writerow([f"s{number:02d}", f"{number}.npy", "ab"[number % 2]])
+    config = {
+        "csv_path": "data.csv",
+        "preprocessed_data_dir": "store",
+        "output_dir": "runs",
+        "num_workers": 0,
+        "fields": {"x": {"kind": "array", "column": "file"}, "label": {"kind": "label"}},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    return tmp_path
+
+
+def prepare(*arguments: str) -> int:
+    return main(["prepare", "--config", "config.json", *arguments])
+
+
+def document_of(capsys: pytest.CaptureFixture[str]) -> Any:
+    """The one JSON document on standard output."""
+    return json.loads(capsys.readouterr().out)
+
+
+def test_makes_a_store_and_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert prepare() == 0
+    assert len(StoreReader("store")) == 20
+    shown = capsys.readouterr()
+    assert "20 made, 0 unchanged" in shown.out
+    assert "prepare: 20 of 20" in shown.err
+    assert prepare() == 0
+    assert "0 made, 20 unchanged" in capsys.readouterr().out
+
+
+def test_json_is_one_document(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert prepare("--json") == 0
+    document = document_of(capsys)
+    assert (document["processed"], document["num_samples"], document["failed"]) == (20, 20, 0)
+    assert document["content_hash"] == StoreReader("store").meta.content_hash
+    assert document["bytes_freed"] == 0
+    assert document["seconds"].keys() >= {"make", "encode", "write"}
+
+
+def test_a_manifest_instead_of_a_config(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", "data.csv", "--output-dir", "guessed", "--num-workers", "0"]) == 0
+    store = StoreReader("guessed")
+    assert len(store) == 20
+    assert store.fields["label"].classes == ("a", "b")
+    assert "key: column 'id'" in capsys.readouterr().err
+
+
+def test_base_path(folder: Path) -> None:
+    (folder / "tables").mkdir()
+    (folder / "data.csv").rename(folder / "tables" / "data.csv")
+    arguments = ["prepare", "tables/data.csv", "-o", "out", "--num-workers", "0"]
+    assert main(arguments) == 1  # the files are not beside the manifest
+    assert main([*arguments, "--base-path", str(folder)]) == 0
+    assert len(StoreReader("out")) == 20
+
+
+def test_output_dir_is_the_stores_and_never_the_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    made = prepare_command.DataPreprocessor
+
+    def note(settings: Any) -> Any:
+        seen.append(settings)
+        return made(settings)
+
+    monkeypatch.setattr(prepare_command, "DataPreprocessor", note)
+    assert prepare("--output-dir", "elsewhere") == 0
+    assert (folder / "elsewhere" / "data_metadata.json").exists()
+    assert not (folder / "store").exists()
+    (settings,) = seen
+    assert (settings.preprocessed_data_dir, settings.output_dir) == ("elsewhere", "runs")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--batch-size", "3"], {"preprocess_batch_size": 3}),
+        (["--batch_size", "3"], {"preprocess_batch_size": 3}),
+        (["--num-workers", "2"], {"num_workers": 2}),
+        (["--num_workers=2"], {"num_workers": 2}),
+        (["--limit", "5", "--checksum"], {"limit": 5, "checksum": True}),
+        (["--engine", "ray"], {"engine": "ray"}),
+        (["--set", "max_bad_fraction=0.5", "--set", "splits.seed=7"], {"max_bad_fraction": 0.5}),
+        (["--output_dir", "x"], {"preprocessed_data_dir": "x"}),
+    ],
+)
+def test_options_are_settings(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], expected: dict[str, Any]
+) -> None:
+    seen: list[Any] = []
+
+    class Noted(Exception):
+        pass
+
+    def note(settings: Any) -> None:
+        seen.append(settings)
+        raise Noted
+
+    monkeypatch.setattr(prepare_command, "DataPreprocessor", note)
+    with pytest.raises(Noted):
+        prepare(*options)
+    assert {name: getattr(seen[0], name) for name in expected} == expected
+
+
+def test_a_limit_then_the_rest(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert prepare("--limit", "7", "--json") == 0
+    assert document_of(capsys)["num_samples"] == 7
+    assert prepare("--json") == 0
+    document = document_of(capsys)
+    assert (document["num_samples"], document["unchanged"], document["processed"]) == (20, 7, 13)
+
+
+def test_force(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare()
+    capsys.readouterr()
+    assert prepare("--force", "--json") == 0
+    assert document_of(capsys)["processed"] == 20
+
+
+def test_accept_fingerprint(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare()
+    capsys.readouterr()
+    change = ["--set", "fields.x.dtype=float64"]
+    assert prepare(*change, "--accept-fingerprint", "--json") == 0
+    assert document_of(capsys)["unchanged"] == 20
+    assert prepare("--force") == 0
+    assert prepare(*change) == 0
+    assert "making every sample again: parameter fields.x.dtype is new" in capsys.readouterr().err
+    assert StoreReader("store").fields["x"].dtype == "float64"
+
+
+def test_compact_gives_space_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare()
+    np.save(folder / "3.npy", np.zeros((2, 3), np.float32))
+    assert prepare("--compact", "--json") == 0
+    capsys.readouterr()
+    shards = {path.name for path in (folder / "store" / "shards").iterdir()}
+    assert shards == {shard.file for shard in StoreReader("store").meta.shards}
+    assert len(list((folder / "store").glob("index-*.parquet"))) == 1
+
+
+def test_bad_rows_are_shown_and_too_many_fail(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "4.npy").write_bytes(b"broken")
+    assert prepare() == 0
+    out = capsys.readouterr().out
+    assert "1 bad" in out
+    assert "bad: 4.npy: decode:" in out
+    for number in (5, 6):
+        (folder / f"{number}.npy").unlink()
+    assert prepare("--json") == 1
+    assert document_of(capsys)["error"]["type"] == "TooManyBadError"
+    assert len(StoreReader("store")) == 19  # what was committed stays
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ([], 2),
+        (["--config", "absent.yaml"], 2),
+        (["absent.csv", "-o", "x"], 1),
+        (["data.csv"], 2),  # no place for the store
+        (["data.csv", "-o", "x", "--num-workers", "many"], 2),
+        (["data.csv", "-o", "x", "--limit", "0"], 2),
+        (["data.csv", "-o", "x", "--engine", "cloud"], 2),
+        (["data.csv", "-o", "x", "--no-such-option"], 2),
+        (["data.csv", "-o", "x", "--set", "no_such_key=1"], 2),
+        (["data.csv", "-o", "x", "--set", "fields.x.kind=sculpture"], 2),
+    ],
+)
+def test_what_is_wrong_tells_its_code(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int
+) -> None:
+    assert main(["prepare", *arguments]) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: ")
+    assert "Traceback" not in shown.err
+    assert main(["prepare", *arguments, "--json"]) == code
+    assert document_of(capsys)["error"]["message"]
+    assert not (folder / "x").exists() or not (folder / "x" / "data_metadata.json").exists()
+
+
+def test_a_store_that_is_being_prepared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with locked(folder / "store"):
+        assert prepare() == 1
+    assert "is being prepared by process" in capsys.readouterr().err
+
+
+def test_guesses_and_notes_never_reach_standard_output(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["prepare", "data.csv", "-o", "out", "--num-workers", "0", "--json"]) == 0
+    shown = capsys.readouterr()
+    json.loads(shown.out)
+    assert "note:" in shown.err

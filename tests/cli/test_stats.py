@@ -1,0 +1,107 @@
+"""`flatout stats`: a store, a manifest or a folder in numbers."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flatout.cli.main import main
+from flatout.store import DataPreprocessor
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Ten arrays of two classes, a manifest and a config beside them."""
+    monkeypatch.chdir(tmp_path)
+    with open(tmp_path / "data.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "x", "label", "split"])
+        for number in range(10):
+            np.save(tmp_path / f"{number}.npy", np.full(4, number, np.float32))
+            writer.writerow([f"s{number}", f"{number}.npy", "ab"[number % 2], "train" if number < 8 else "val"])
+    config = {
+        "manifest": "data.csv",
+        "preprocessed_data_dir": "store",
+        "num_workers": 0,
+        "fields": {"x": {"kind": "array"}, "label": {"kind": "label"}},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    return tmp_path
+
+
+def document_of(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_store(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    DataPreprocessor("config.json").run()
+    assert main(["stats", "store"]) == 0
+    out = capsys.readouterr().out
+    assert "train 8, val 2" in out
+    assert any({"x", "0", "9", "4.5"} <= set(line.split()) for line in out.splitlines())
+    assert "classes of label" in out
+    assert main(["stats", "store", "--json"]) == 0
+    document = document_of(capsys)
+    assert document["splits"] == {"train": 8, "val": 2}
+    assert (document["num_samples"], document["memory_bytes"]) == (10, 10 * (16 + 8))
+    x, label = document["fields"]
+    assert (x["low"], x["high"], x["mean"]) == (0, 9, 4.5)
+    assert label["classes"] == {"a": {"train": 4, "val": 1}, "b": {"train": 4, "val": 1}}
+
+
+def test_a_manifest(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stats", "data.csv", "--json"]) == 0
+    shown = capsys.readouterr()
+    document = json.loads(shown.out)
+    assert (document["num_samples"], document["splits"]) == (10, {"train": 8, "val": 2})
+    assert not (folder / "store").exists()
+
+
+def test_a_config_and_a_missing_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "7.npy").unlink()
+    assert main(["stats", "--config", "config.json"]) == 0
+    assert "bad: 7.npy" in capsys.readouterr().out
+
+
+def test_a_folder_of_classes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = pytest.importorskip("PIL.Image")
+    for name in ("cat", "dog"):
+        for number in range(3):
+            path = folder / "pictures" / name / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            images.fromarray(np.zeros((4, 5), np.uint8)).save(path)
+    assert main(["stats", "pictures", "--json"]) == 0
+    document = document_of(capsys)
+    assert document["num_samples"] == 6
+    fields = {field["name"]: field for field in document["fields"]}
+    assert set(fields["label"]["classes"]) == {"cat", "dog"}
+
+
+def test_validate_only(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stats", "--config", "config.json", "--validate-only"]) == 0
+    assert "every row was decoded" in capsys.readouterr().out
+    (folder / "9.npy").write_bytes(b"broken")
+    assert main(["stats", "--config", "config.json", "--validate-only", "--json"]) == 1
+    document = document_of(capsys)
+    assert [(row["key"], row["stage"]) for row in document["bad"]] == [("s9", "decode")]
+    assert not (folder / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [([], 2), (["absent.csv"], 1), (["data.csv", "--set", "nonsense=1"], 2), (["data.csv", "--what"], 2)],
+)
+def test_what_is_wrong_tells_its_code(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int
+) -> None:
+    assert main(["stats", *arguments]) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "error: " in shown.err
+    assert main(["stats", *arguments, "--json"]) == code
+    assert "error" in document_of(capsys)

@@ -1,0 +1,153 @@
+"""`flatout verify`: exit codes, what is named, repair, comparison with the sources."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flatout.cli.main import main
+from flatout.store import DataPreprocessor, StoreReader
+
+OLD_S = 1_600_000_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store of eight arrays of 4 KiB, made in this process."""
+    with open(tmp_path / "data.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "x"])
+        for number in range(8):
+            np.save(tmp_path / f"{number}.npy", np.random.default_rng(number).normal(size=512))
+            os.utime(tmp_path / f"{number}.npy", (OLD_S, OLD_S))
+            writer.writerow([f"s{number}", f"{number}.npy"])
+    config = {
+        "manifest": str(tmp_path / "data.csv"),
+        "preprocessed_data_dir": str(tmp_path / "store"),
+        "num_workers": 0,
+        "fields": {"x": {"kind": "array"}},
+    }
+    DataPreprocessor(config).run()
+    return tmp_path / "store"
+
+
+def damage(store: Path, row: int = 3) -> str:
+    """Change a byte of one sample; its shard's name out."""
+    meta = StoreReader(store).meta
+    (shard,) = meta.shards
+    path, at = store / "shards" / shard.file, shard.at[-1]
+    assert at is not None
+    data = bytearray(path.read_bytes())
+    data[at + row * 4096 + 5] ^= 1
+    path.write_bytes(bytes(data))
+    return shard.file
+
+
+def document_of(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_good_store(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(store)]) == 0
+    shown = capsys.readouterr()
+    assert "ok" in shown.out
+    assert "8 samples, 1 shards" in shown.out
+    assert main(["verify", str(store), "--json"]) == 0
+    document = document_of(capsys)
+    assert (document["ok"], document["num_samples"], document["damage"]) == (True, 8, [])
+    assert document["content_hash"] == StoreReader(store).meta.content_hash
+
+
+def test_damage_is_named(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shard = damage(store)
+    assert main(["verify", str(store)]) == 1
+    out = capsys.readouterr().out
+    assert f"shards/{shard} sample 's3' field 'x': crc differs" in out
+    assert "--repair" in out
+    assert main(["verify", str(store), "--json"]) == 1
+    document = document_of(capsys)
+    assert document["ok"] is False
+    assert document["damage"] == [
+        {"file": f"shards/{shard}", "reason": "crc differs", "key": "s3", "field": "x"}
+    ]
+
+
+def test_long_lists_are_cut_except_in_json(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for row in range(8):
+        damage(store, row)
+    from flatout.cli import verify_command
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verify_command, "SHOWN", 3)
+        assert main(["verify", str(store)]) == 1
+    out = capsys.readouterr().out
+    assert out.count("crc differs") == 3
+    assert "and 5 more" in out
+    assert main(["verify", str(store), "--json"]) == 1
+    assert len(document_of(capsys)["damage"]) == 8
+
+
+def test_repair(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = StoreReader(store).meta.content_hash
+    damage(store)
+    assert main(["verify", str(store), "--repair"]) == 0
+    assert "repaired: 8 rows made again" in capsys.readouterr().out
+    assert StoreReader(store).meta.content_hash == before
+    assert main(["verify", str(store)]) == 0
+    capsys.readouterr()
+    damage(store)
+    assert main(["verify", str(store), "--repair", "--json"]) == 0
+    document = document_of(capsys)
+    assert (document["ok"], document["repaired"]["ok"], document["repaired"]["rows"]) == (False, True, 8)
+
+
+def test_repair_of_a_good_store_changes_nothing(store: Path) -> None:
+    before = (store / "data_metadata.json").read_bytes()
+    assert main(["verify", str(store), "--repair"]) == 0
+    assert (store / "data_metadata.json").read_bytes() == before
+
+
+def test_a_broken_root_cannot_be_repaired(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (store / "data_metadata.json").write_text("{}")
+    assert main(["verify", str(store)]) == 1
+    assert "data_metadata.json" in capsys.readouterr().out
+    assert main(["verify", str(store), "--repair"]) == 1
+    assert "restore it from a backup" in capsys.readouterr().err
+
+
+def test_against_source(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(store), "--against-source"]) == 0
+    assert "8 rows decoded again and compared" in capsys.readouterr().out
+    assert main(["verify", str(store), "--against-source", "--sample", "3", "--json"]) == 0
+    assert document_of(capsys)["source"]["compared"] == 3
+    np.save(store.parent / "2.npy", np.zeros(512))
+    assert main(["verify", str(store), "--against-source"]) == 1
+    out = capsys.readouterr().out
+    assert "changed since: s2" in out
+    assert "flatout prepare" in out
+    assert main(["verify", str(store), "--against-source", "--json"]) == 1
+    document = document_of(capsys)
+    assert (document["ok"], document["source"]["ok"], document["source"]["changed"]) == (True, False, ["s2"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [([], 2), (["absent"], 1), (["absent", "--what"], 2), (["a", "--sample", "x"], 2)]
+)
+def test_what_is_wrong_tells_its_code(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["verify", *arguments]) == code
+    assert capsys.readouterr().err.startswith("error: ")
+    assert main(["verify", *arguments, "--json"]) == code
+    assert "error" in document_of(capsys)
