@@ -42,3 +42,16 @@ class BufferPool:
         view = buffer[:count]
         weakref.finalize(view, self._free.put, buffer).atexit = False
         return torch.from_numpy(view)
+
+
+class PinnedPool(BufferPool):
+    """Page-locked buffers for copies to CUDA. torch's own allocator recycles them: only it knows of copies
+    under way."""
+
+    def take(self) -> Array:
+        dtype = torch.from_numpy(np.empty(0, self._dtype)).dtype
+        buffer: Array = torch.empty(self._shape, dtype=dtype, pin_memory=True).numpy()
+        return buffer
+
+    def hand_out(self, buffer: Array, count: int) -> torch.Tensor:
+        return torch.from_numpy(buffer)[:count]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from flatout.errors import ConfigError
-from flatout.loader.buffers import BufferPool
+from flatout.loader.buffers import BufferPool, PinnedPool
 from flatout.loader.crc import CrcCheck
 from flatout.loader.fixed import FixedRows, LoadedRows, OneRange, load_table, open_fixed
 from flatout.loader.mount import choose_io
@@ -51,12 +51,15 @@ class _Fixed:
 class Fetcher:
     """Reads batches of one split of one store. Several threads may call `fetch` at once."""
 
-    def __init__(self, store: StoreReader, positions: Array, batch_size: int, rule: ReadRule) -> None:
+    def __init__(
+        self, store: StoreReader, positions: Array, batch_size: int, rule: ReadRule, *, is_pinned: bool = False
+    ) -> None:
         lengths = {f"{name}{LENGTH}" for name, spec in store.fields.items() if spec.is_ragged}
         if clash := {KEY, VALID, *lengths} & set(store.fields):
             raise ConfigError(f"a field called '{clash.pop()}' clashes with what a batch always has; rename it")
         self.store = store
         self._batch_size = batch_size
+        self._make_pool = PinnedPool if is_pinned else BufferPool
         io = choose_io(rule.io, store.folder)
         self._places = Places.of(store, positions)
         self._fixed: dict[str, _Fixed] = {}
@@ -116,7 +119,7 @@ class Fetcher:
         check: CrcCheck | None = None,
     ) -> None:
         check = check if math.prod(shape) else None  # an empty sample has no bytes to check
-        self._fixed[name] = _Fixed(rows, BufferPool((self._batch_size, *shape), dtype), check)
+        self._fixed[name] = _Fixed(rows, self._make_pool((self._batch_size, *shape), dtype), check)
 
     def _scales(self, spec: FieldSpec) -> LoadedRows:
         path = layout.scale_path(spec.name)

@@ -15,15 +15,15 @@ import torch
 from flatout.errors import ConfigError, LoaderStateError
 from flatout.loader.announce import FaultWatch
 from flatout.loader.batches import BatchRule, EpochOrder
+from flatout.loader.dataset import FastDataset
 from flatout.loader.fetch import VALID, Fetcher, ReadRule, restore
 from flatout.loader.order import Order, Sequential, Shuffled
 from flatout.loader.prefetch import Prefetcher
 from flatout.loader.ranks import rank_and_world
 from flatout.loader.state import LoaderState
+from flatout.loader.transfer import Arrive, Batch, Transfer
 from flatout.store import StoreReader
 from flatout.types import Array
-
-Batch = dict[str, torch.Tensor]
 
 AHEAD_BYTES = 32 << 20
 """Rows are announced to the system this far ahead of their use."""
@@ -44,7 +44,7 @@ class FastDataLoader:
 
     def __init__(
         self,
-        store: StoreReader | str | Path,
+        store: StoreReader | FastDataset | str | Path,
         batch_size: int = 8,
         *,
         split: str | None = None,
@@ -57,9 +57,12 @@ class FastDataLoader:
         rank: int | None = None,
         world_size: int | None = None,
         read: ReadRule | None = None,
+        device: str | torch.device | None = None,
     ) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size {batch_size}: at least 1 is needed")
+        if isinstance(store, FastDataset):
+            split, store = store.split if split is None else split, store.store
         self.store = store if isinstance(store, StoreReader) else StoreReader(store)
         self.batch_size = batch_size
         self.split = split
@@ -75,6 +78,7 @@ class FastDataLoader:
         self._depth = max(1, prefetch_factor)
         self._ranks = (rank, world_size)
         self._read = read or ReadRule()
+        self._transfer = Transfer(device)
         self._global_batch: int | None = None
         self._next = (0, 0)
         """Epoch and batch at which the next iterator starts."""
@@ -142,7 +146,7 @@ class FastDataLoader:
             store=self.store.meta.content_hash,
         )
 
-    def _stream(self, rule: BatchRule, epoch: int, batch: int) -> tuple[Prefetcher[Batch], int]:
+    def _stream(self, rule: BatchRule, epoch: int, batch: int) -> tuple[Prefetcher[Arrive], int]:
         """A prefetcher that stands at this batch, and the number of the epoch's first item in it."""
         key = (rule, os.getpid())
         number = epoch * rule.num_batches + batch
@@ -151,7 +155,7 @@ class FastDataLoader:
             return spare, epoch * rule.num_batches
         if spare is not None:
             spare.close()
-        maker = _Maker(self.store, self._positions, self._order, rule, self._read)
+        maker = _Maker(self.store, self._positions, self._order, rule, self._read, self._transfer)
         unit = max(1, min(16, UNIT_BYTES // max(maker.bytes_per_batch(), 1)))
         return Prefetcher(maker, number, self._num_threads, self._depth, unit), epoch * rule.num_batches
 
@@ -161,7 +165,7 @@ class _Cursor:
 
     def __init__(self, loader: FastDataLoader) -> None:
         self._loader = loader
-        self._stream: Prefetcher[Batch] | None = None
+        self._stream: Prefetcher[Arrive] | None = None
         self._rule: BatchRule | None = None
         self._batch = 0
         self._epoch = 0
@@ -177,7 +181,7 @@ class _Cursor:
             self._finish()
             raise StopIteration
         assert self._stream is not None
-        batch = self._stream.take()
+        batch = self._stream.take()()
         self._batch += 1
         self._loader._at = (self._epoch, self._batch)
         return restore(batch, self._loader.store.fields)
@@ -200,17 +204,24 @@ class _Maker:
     """Item number in, batch out: what the producers call."""
 
     def __init__(
-        self, store: StoreReader, positions: Array, order: Order, rule: BatchRule, read: ReadRule
+        self,
+        store: StoreReader,
+        positions: Array,
+        order: Order,
+        rule: BatchRule,
+        read: ReadRule,
+        transfer: Transfer,
     ) -> None:
         self._order = EpochOrder(order)
         self._rule = rule
-        self._fetcher = Fetcher(store, positions, rule.largest, read)
+        self._transfer = transfer
+        self._fetcher = Fetcher(store, positions, rule.largest, read, is_pinned=transfer.is_pinned)
         self._masked = rule.world > 1 and not rule.drop_last
         self._lock = threading.Lock()
         self._faults = FaultWatch()
         self._ahead = max(2, min(64, AHEAD_BYTES // max(self.bytes_per_batch(), 1)))
 
-    def __call__(self, number: int) -> Batch:
+    def __call__(self, number: int) -> Arrive:
         if self._faults.is_cold:
             self._fetcher.announce(self._positions(number + self._ahead)[0])
         positions, num_valid = self._positions(number)
@@ -218,7 +229,7 @@ class _Maker:
         self._faults.note_batch()
         if self._masked:
             made[VALID] = torch.arange(len(positions)) < num_valid
-        return made
+        return self._transfer.send(made)
 
     def _positions(self, number: int) -> tuple[Array, int]:
         """The samples of an item, and how many of them are not repeats."""
@@ -236,13 +247,13 @@ class _Spare:
 
     def __init__(self) -> None:
         self._key: Any = None
-        self._stream: Prefetcher[Batch] | None = None
+        self._stream: Prefetcher[Arrive] | None = None
 
-    def take(self, key: Any) -> Prefetcher[Batch] | None:
+    def take(self, key: Any) -> Prefetcher[Arrive] | None:
         stream, self._stream = self._stream, None
         return stream if self._key == key else None
 
-    def put(self, key: Any, stream: Prefetcher[Batch] | None) -> None:
+    def put(self, key: Any, stream: Prefetcher[Arrive] | None) -> None:
         if self._stream is not None:
             self._stream.close()
         self._key, self._stream = key, stream

@@ -8,6 +8,7 @@ while version 1 has not been released, or for a new version beside this one.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from flatout.source import hash_file, hash_key
 from flatout.store import StoreReader, verify
 from flatout.store.checks import content_hash
 from flatout.store.index import index_schema, write_index
+from flatout.store.layout import COMPRESSIONS, ENCODINGS, table_dtypes
 from flatout.store.metadata import ShardMeta, StoreMeta, save_metadata
 from flatout.store.samples import samples_of_shards
 from flatout.store.shard_writer import ShardWriter
@@ -249,6 +251,26 @@ def test_restored_values_to_the_last_bit() -> None:
     assert first["byte"].tolist() == [-1.0, -0.0039215087890625, 1.0]  # codes 0, 127, 255 times 2 / 255, less 1
     assert first["short"].tolist() == [[-1.0, 1.52587890625e-05, 0.49999237060546875, 1.0]]
     assert StoreReader(HERE / "packed").read(0)["half"].tolist() == [0, 0.0999755859375, 65504]
+
+
+def test_the_page_names_every_part(name: str) -> None:
+    page = (HERE.parents[2] / "docs" / "format.md").read_text()
+    fields, _ = STORES[name]
+    columns = map(_general, index_schema(fields).names)
+    tables = [
+        re.sub("/[^/]+$", "/FIELD", path) if path.count("/") == 2 else path for path in table_dtypes(fields)
+    ]
+    tables = [re.sub("^[^/]+/(offsets|shapes)$", r"FIELD/\1", path) for path in tables]
+    keys = [*root(name), *root(name)["fields"][0], *root(name)["shards"][0]]
+    for word in (*columns, *tables, *keys, *ENCODINGS, *COMPRESSIONS):
+        assert f"`{word}`" in page, word
+    for column in index_schema(fields):
+        (line,) = [line for line in page.splitlines() if re.match(rf"\| .*`{_general(column.name)}`", line)]
+        assert str(column.type) in line
+
+
+def _general(column: str) -> str:
+    return "length_FIELD" if column.startswith("length_") else column
 
 
 if __name__ == "__main__":
