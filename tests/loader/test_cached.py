@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -250,3 +252,12 @@ def test_what_waits_long_is_written(items: Any, tmp_path: Path, monkeypatch: pyt
     dataset[0]
     dataset[0]
     assert cached(items(), tmp_path / "cache").num_cached == 1
+
+
+def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "cached.md"
+    (example,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "example.py").write_text(example)
+    runpy.run_path(str(tmp_path / "example.py"))
+    assert verify(tmp_path / "cache")

@@ -35,7 +35,7 @@ from flatout.store import verify
     ("method", "persistent"), [("fork", False), ("fork", True), ("spawn", True)], ids=lambda value: str(value)
 )
 def test_workers_fill_it_together(items: Any, tmp_path: Path, method: str, persistent: bool) -> None:
-    dataset = cached(items(), tmp_path / "cache", shard_bytes=10_000)
+    dataset = cached(items(), tmp_path / "cache", shard_bytes=10_000 if persistent else 1 << 20)
     loader: Any = DataLoader(
         dataset,
         batch_size=5,
@@ -85,6 +85,17 @@ def test_two_programs_at_once(items: Any, tmp_path: Path) -> None:
     before = len(decoded(tmp_path))
     assert_all(dataset)
     assert len(decoded(tmp_path)) == before <= 2 * NUM_ITEMS
+
+
+def test_what_another_has_written_is_not_written_again(items: Any, tmp_path: Path) -> None:
+    one, other = (cached(items(), tmp_path / "cache") for _ in range(2))
+    for at in (0, 1):
+        one[at]
+        other[at + 1]
+    one.close()
+    other.close()
+    assert one.num_cached == other.num_cached == 3
+    assert [entry.add[0].meta.rows for entry in entries(tmp_path / "cache")] == [2, 1]
 
 
 def test_a_killed_program_leaves_what_it_wrote(items: Any, tmp_path: Path) -> None:

@@ -1,359 +1,436 @@
-"""Rows come, change, go and come back, runs are cut off: a store is always what a full rebuild would give.
-
-`History` is a model of a manifest and its files under a clock of its own. After each prepare the store must
-hold what the model says, decode nothing that had not changed, and keep every sample in its split.
-"""
+"""Rows come, change, go and come back, runs are cut off: a store is always what a full rebuild would give."""
 
 from __future__ import annotations
 
+import importlib
 import os
-import shutil
-import tempfile
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from tests.store.crashing import Model, check_finished, contents, fast_folder
+from tests.store.crashing import Source, age, check_finished, contents
+from tests.store.history import History, Killed, decodes_noted_in
 
-from flatout.source import FieldsMaker
-from flatout.store import compact, plan
+from flatout.errors import TooManyBadError
+from flatout.source import FieldsMaker, load_object
+from flatout.store import plan
+from flatout.store.journal import Journal
 from flatout.store.preprocessor import DataPreprocessor
 from flatout.store.reader import StoreReader
+from flatout.store.statistics import RunStats
+from flatout.store.task import Receipt
+from flatout.store.verification import verify
 from flatout.types import Row
 
-SECOND = 1_000_000_000
-CLASSES = "abcdef"
 
-
-class Killed(BaseException):
-    """The run was cut off here."""
-
-
-@dataclass(frozen=True)
-class State:
-    """What a sample depends on."""
-
-    seed: int
-    label: str
-    mtime_ns: int
-
-
-@dataclass(frozen=True)
-class Made:
-    """What a committed sample was made from, and whether its file's content was recorded."""
-
-    state: State
-    by_content: bool
-
-    def is_current(self, state: State) -> bool:
-        if self.by_content:
-            return (self.state.seed, self.state.label) == (state.seed, state.label)
-        return self.state == state
-
-
-class History(RuleBasedStateMachine):
-    """Random changes and prepares, with the store they must lead to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.folder = Path(tempfile.mkdtemp(dir=fast_folder()))
-        self.clock_ns = 1_700_000_000 * SECOND
-        self.rows: dict[str, State] = {}
-        self.removed: dict[str, State] = {}
-        self.lost: set[str] = set()
-        self.made: dict[str, Made] = {}
-        self.splits: dict[str, str] = {}
-        self.classes: tuple[str, ...] = ()
-        self.was_cut_off = False
-        self.num_names = self.num_seeds = 0
-
-    def teardown(self) -> None:
-        shutil.rmtree(self.folder)
-
-    # The source and what happens to it
-
-    @initialize(count=st.integers(1, 9))
-    def begin(self, count: int) -> None:
-        self._add(count, "a", age_s=100)
-
-    @rule(count=st.integers(1, 4), label=st.sampled_from(CLASSES), age_s=st.sampled_from([0, 100]))
-    def add_rows(self, count: int, label: str, age_s: int) -> None:
-        self._add(count, label, age_s)
-
-    @rule(data=st.data(), age_s=st.sampled_from([0, 50]))
-    def change_file(self, data: st.DataObject, age_s: int) -> None:
-        name = self._draw(data)
-        self._write(name, State(self._seed(), self.rows[name].label, self.clock_ns - age_s * SECOND))
-
-    @rule(data=st.data())
-    def change_file_within_its_time_stamp(self, data: st.DataObject) -> None:
-        """Same size, same time; only a content that was recorded can tell."""
-        name = self._draw(data)
-        if name in self.made and self.made[name].by_content and name not in self.lost:
-            old = self.rows[name]
-            self._write(name, State(self._seed(), old.label, old.mtime_ns))
-
-    @rule(data=st.data())
-    def touch_file(self, data: st.DataObject) -> None:
-        name = self._draw(data)
-        old = self.rows[name]
-        self._write(name, State(old.seed, old.label, self.clock_ns - 40 * SECOND))
-
-    @rule(data=st.data(), label=st.sampled_from(CLASSES))
-    def change_label(self, data: st.DataObject, label: str) -> None:
-        name = self._draw(data)
-        self.rows[name] = State(self.rows[name].seed, label, self.rows[name].mtime_ns)
-
-    @rule(data=st.data())
-    def lose_file(self, data: st.DataObject) -> None:
-        name = self._draw(data)
-        (self.folder / name).unlink(missing_ok=True)
-        self.lost.add(name)
-
-    @precondition(lambda self: self.lost)
-    @rule(data=st.data())
-    def mend_file(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(self.lost)))
-        self._write(name, self.rows[name])
-
-    @precondition(lambda self: len(self.rows) > 2)
-    @rule(data=st.data())
-    def remove_row(self, data: st.DataObject) -> None:
-        name = self._draw(data)
-        self.removed[name] = self.rows.pop(name)
-        self.lost.discard(name)
-
-    @precondition(lambda self: self.removed)
-    @rule(data=st.data())
-    def bring_back(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(self.removed)))
-        self._write(name, self.removed.pop(name))
-
-    @rule(data=st.data())
-    def rename(self, data: st.DataObject) -> None:
-        old = self._draw(data)
-        if old in self.lost:
-            return
-        new = self._name()
-        (self.folder / old).rename(self.folder / new)
-        self.rows = {new if name == old else name: state for name, state in self.rows.items()}
-
-    @rule(data=st.data())
-    def reorder(self, data: st.DataObject) -> None:
-        names = data.draw(st.permutations(sorted(self.rows)))
-        self.rows = {name: self.rows[name] for name in names}
-
-    @rule(seconds=st.integers(1, 5))
-    def wait(self, seconds: int) -> None:
-        self.clock_ns += seconds * SECOND
-
-    # What is done with the store
-
-    @rule(limit=st.none() | st.integers(1, 12))
-    def prepare(self, limit: int | None) -> None:
-        decoded = self._run(limit=limit)
-        if decoded is not None:
-            self._check(decoded, self._dirty(), limit)
-
-    @rule()
-    def force(self) -> None:
-        decoded = self._run(force=True)
-        if decoded is not None:
-            self.made = {}
-            self._check(decoded, set(self.rows), None)
-
-    @rule(num_syncs=st.integers(0, 40), limit=st.none() | st.integers(1, 12), is_forced=st.booleans())
-    def cut_off(self, num_syncs: int, limit: int | None, is_forced: bool) -> None:
-        """Ends at the n-th durable step; it may have come through before."""
-        with cut_off_after(num_syncs):
-            decoded = self._run(force=is_forced, limit=limit)
-        if decoded is None:
-            self.was_cut_off = True
-            if is_there(self.folder / "store"):
-                contents(self.folder / "store")
-        else:
-            self.made = {} if is_forced else self.made
-            self._check(decoded, set(self.rows) if is_forced else self._dirty(), limit)
-
-    @precondition(lambda self: self.made and not self.was_cut_off)
-    @rule()
-    def compact(self) -> None:
-        compact(self.folder / "store")
-
-    @precondition(lambda self: self.made)
-    @rule()
-    def rebuild(self) -> None:
-        """From nothing, elsewhere: the same samples."""
-        decoded = self._run()
-        if decoded is None:
-            return
-        self._check(decoded, self._dirty(), None)
-        label = {"kind": "label", "classes": list(self.classes)}
-        with self._clock():
-            fresh = DataPreprocessor(self._settings("fresh", label=label)).run()
-        assert StoreReader(self.folder / "store").meta.content_hash == fresh.content_hash
-        shutil.rmtree(self.folder / "fresh")
-
-    # How it is done
-
-    def _add(self, count: int, label: str, age_s: int) -> None:
-        for _ in range(count):
-            self._write(self._name(), State(self._seed(), label, self.clock_ns - age_s * SECOND))
-
-    def _name(self) -> str:
-        self.num_names += 1
-        return f"f{self.num_names:03d}.npy"
-
-    def _seed(self) -> int:
-        """Content that no file had before."""
-        self.num_seeds += 1
-        return self.num_seeds
-
-    def _draw(self, data: st.DataObject) -> str:
-        """Any row but the first: one stays good, so that there is always something to prepare."""
-        names = sorted(self.rows)
-        return data.draw(st.sampled_from(names[1:] or [self._spare()]))
-
-    def _spare(self) -> str:
-        self._add(1, "b", age_s=100)
-        return sorted(self.rows)[-1]
-
-    def _write(self, name: str, state: State) -> None:
-        np.save(self.folder / name, values(state.seed))
-        os.utime(self.folder / name, ns=(state.mtime_ns, state.mtime_ns))
-        self.rows[name] = state
-        self.lost.discard(name)
-
-    def _settings(self, store: str, **more: Any) -> dict[str, Any]:
-        label = more.pop("label", {"kind": "label"})
-        return {
-            "manifest": str(self.folder / "rows.csv"),
-            "preprocessed_data_dir": str(self.folder / store),
-            "fields": {"x": {"kind": "array", "column": "path"}, "label": label},
-            "max_bad_fraction": 1.0,
-            "num_workers": 0,
-            **more,
-        }
-
-    def _run(self, *, force: bool = False, **more: Any) -> set[str] | None:
-        """Rows that were decoded; None if the run was cut off."""
-        lines = [f"{name},{state.label}" for name, state in self.rows.items()]
-        (self.folder / "rows.csv").write_text("\n".join(["path,label", *lines]) + "\n")
-        decoded: set[str] = set()
-        try:
-            with self._clock(), decodes_noted_in(decoded):
-                DataPreprocessor(self._settings("store", **more)).run(force)
-        except Killed:
-            return None
-        return decoded
-
-    @contextmanager
-    def _clock(self) -> Iterator[None]:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("flatout.source.scan.time", SimpleNamespace(time_ns=lambda: self.clock_ns))
-            patch.setattr(plan, "MIN_SHARD_BYTES", 1)
-            patch.setattr(plan, "MIN_SHARDS", 3)
-            yield
-
-    def _dirty(self) -> set[str]:
-        """Rows whose sample is not there, or not from what they are now."""
-        made = self.made
-        return {
-            n for n, state in self.rows.items() if n not in made or not made[n].is_current(state)
-        } | self.lost
-
-    def _check(self, decoded: set[str], dirty: set[str], limit: int | None) -> None:
-        """The store after a prepare that came through."""
-        first = set(list(self.rows)[:limit])
-        due = dirty & first
-        assert decoded <= due
-        if self.was_cut_off:
-            # What the run before had finished is there, too, wherever it stands in the manifest.
-            due |= dirty & set(StoreReader(self.folder / "store").keys())
-        else:
-            assert decoded in (due, due - self.lost)
-        self._commit(due, dirty)
-        store = self.folder / "store"
-        expected: Model = {n: (values(m.state.seed).tolist(), m.state.label) for n, m in self.made.items()}
-        check_finished(store, expected, sorted(due & self.lost))
-        self._check_order(StoreReader(store))
-
-    def _commit(self, due: set[str], dirty: set[str]) -> None:
-        settled_ns = self.clock_ns - 2 * SECOND
-        good = {name: state for name, state in self.rows.items() if name not in self.lost}
-        self.made = {
-            name: Made(state, by_content=state.mtime_ns > settled_ns)
-            for name, state in good.items()
-            if name in due or name not in dirty
-        }
-        self.was_cut_off = False
-
-    def _check_order(self, reader: StoreReader) -> None:
-        assert reader.keys() == [name for name in self.rows if name in self.made]
-        names = [reader.meta.splits[code] for code in reader.numbers["split"]]
-        for key, split in zip(reader.keys(), names, strict=True):
-            assert self.splits.setdefault(key, split) == split
-        classes = reader.fields["label"].classes or ()
-        assert len(set(classes)) == len(classes)
-        self.classes = classes
-
-
-def values(seed: int) -> np.ndarray[Any, Any]:
-    return np.random.default_rng(seed).random(5, dtype=np.float32)
-
-
-def is_there(store: Path) -> bool:
-    return (store / "data_metadata.json").exists()
-
-
-@contextmanager
-def decodes_noted_in(decoded: set[str]) -> Iterator[None]:
-    make = FieldsMaker.make
-
-    def noting(self: FieldsMaker, row: Row) -> Any:
-        decoded.add(row.key)
-        return make(self, row)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FieldsMaker, "make", noting)
-        yield
-
-
-@contextmanager
-def cut_off_after(num_syncs: int) -> Iterator[None]:
-    """Durable steps after which nothing more happens."""
-    fsync, left = os.fsync, [num_syncs]
-
-    def counting(descriptor: int) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise Killed
-        fsync(descriptor)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", counting)
-        yield
-
-
-History.TestCase.settings = settings(
-    max_examples=12, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
-)
-TestHistory = History.TestCase
+def for_a_while(max_examples: int, num_steps: int) -> settings:
+    return settings(
+        max_examples=max_examples,
+        stateful_step_count=num_steps,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 class LongHistory(History):
     """The same for longer."""
 
 
-LongHistory.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+History.TestCase.settings = for_a_while(20, 20)
+LongHistory.TestCase.settings = for_a_while(150, 40)
+TestHistory = History.TestCase
 TestLongHistory = pytest.mark.slow(pytest.mark.timeout(3000)(LongHistory.TestCase))
+
+
+class Told:
+    """A progress that keeps what it was told, and may end the run."""
+
+    def __init__(self, cut_off_at: int | None = None) -> None:
+        self.texts: list[str] = []
+        self._left = cut_off_at
+
+    def begin(self, what: str, total: int) -> None:
+        return
+
+    def advance(self, rows: int) -> None:
+        if self._left is not None and rows > 0:
+            self._left -= rows
+            if self._left < 0:
+                raise Killed
+
+    def bad(self, rows: int) -> None:
+        return
+
+    def say(self, text: str) -> None:
+        self.texts.append(text)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    return Source(tmp_path / "source")
+
+
+@pytest.fixture(autouse=True)
+def shards_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One or two rows a shard in the small sets below."""
+    monkeypatch.setattr(plan, "MIN_SHARD_BYTES", 1)
+    monkeypatch.setattr(plan, "MIN_SHARDS", 6)
+
+
+def run(settings_: dict[str, Any], *, cut_off_at: int | None = None, **options: Any) -> set[str]:
+    """One prepare, cut off after some rows or not; the rows it decoded."""
+    decoded: set[str] = set()
+    with decodes_noted_in(decoded):
+        try:
+            DataPreprocessor(settings_).run(progress=Told(cut_off_at), **options)
+            assert cut_off_at is None
+        except Killed:
+            assert cut_off_at is not None
+    return decoded
+
+
+def open_labels(settings_: dict[str, Any]) -> dict[str, Any]:
+    """The same settings with classes collected from the manifest."""
+    return {**settings_, "fields": {**settings_["fields"], "label": {"kind": "label"}}}
+
+
+class TestAfterACut:
+    """What another run finds: finished shards are used, and only as far as they are true."""
+
+    def test_a_changed_manifest_keeps_what_is_finished(self, source: Source, tmp_path: Path) -> None:
+        source.add(range(12))
+        config = source.settings(tmp_path / "store")
+        run(config, cut_off_at=8)
+        source.add([50])
+
+        decoded = run(config)
+
+        check_finished(tmp_path / "store", source.model)
+        assert "s0050.npy" in decoded
+        assert len(decoded) == 5
+
+    def test_a_second_cut_loses_nothing(self, source: Source, tmp_path: Path) -> None:
+        source.add(range(12))
+        config = source.settings(tmp_path / "store")
+        run(config, cut_off_at=8)
+        for number in range(50, 53):
+            source.add([number])
+            run(config, cut_off_at=0)
+
+        decoded = run(config)
+
+        check_finished(tmp_path / "store", source.model)
+        assert len(decoded) == 7
+
+    def test_a_row_that_changed_since_is_made_again(self, source: Source, tmp_path: Path) -> None:
+        source.add(range(12))
+        config = source.settings(tmp_path / "store")
+        run(config, cut_off_at=8)
+        source.add([2], seed=1)
+        run(config, cut_off_at=0)
+
+        run(config)
+
+        check_finished(tmp_path / "store", source.model)
+
+    def test_a_label_that_changed_and_changed_back(self, source: Source, tmp_path: Path) -> None:
+        source.add(range(12))
+        config = source.settings(tmp_path / "store")
+        run(config, cut_off_at=8)
+        values_, label = source.model["s0003.npy"]
+        for name, cut in (("c", 3), (label, 1), ("c", 0), (label, None)):
+            source.model["s0003.npy"] = values_, name
+            source.write()
+            run(config, cut_off_at=cut)
+
+        check_finished(tmp_path / "store", source.model)
+
+    @pytest.mark.parametrize("limit", [None, 12])
+    def test_a_new_class_does_not_move_the_others(
+        self, source: Source, tmp_path: Path, limit: int | None
+    ) -> None:
+        """The finished shards have c as 1; a class b that comes between must not make it 2."""
+        source.add(range(12))
+        source.model = {key: (data, "ac"[at % 2]) for at, (key, (data, _)) in enumerate(source.model.items())}
+        source.write()
+        config = open_labels(source.settings(tmp_path / "store", limit=limit))
+        run(config, cut_off_at=8)
+        source.add([99])
+        source.model["s0099.npy"] = source.model["s0099.npy"][0], "b"
+        source.write()
+
+        decoded = run(config)
+
+        assert StoreReader(tmp_path / "store").fields["label"].classes == ("a", "c", "b")
+        if limit:
+            del source.model["s0099.npy"]
+        check_finished(tmp_path / "store", source.model)
+        assert len(decoded) == (4 if limit else 5)
+
+    def test_a_new_class_in_an_update(self, source: Source, tmp_path: Path) -> None:
+        source.add(range(12))
+        config = open_labels(source.settings(tmp_path / "store"))
+        run(config)
+        source.add(range(20, 32))
+        source.model = {k: (v, "0new" if k == "s0020.npy" else c) for k, (v, c) in source.model.items()}
+        source.write()
+        run(config, cut_off_at=8)
+        source.add([77])
+
+        decoded = run(config)
+
+        assert StoreReader(tmp_path / "store").fields["label"].classes == ("a", "b", "c", "0new")
+        check_finished(tmp_path / "store", source.model)
+        assert len(decoded) == 5
+
+    def test_force_does_not_use_what_was_not_forced(self, source: Source, tmp_path: Path) -> None:
+        source.add(range(12))
+        config = source.settings(tmp_path / "store")
+        run(config, cut_off_at=8)
+
+        assert run(config, force=True, cut_off_at=8) == {f"s{number:04d}.npy" for number in range(10)}
+        assert len(run(config, force=True)) == 4
+        assert len(run(config, force=True)) == 12
+        check_finished(tmp_path / "store", source.model)
+
+    def test_bad_rows_are_tried_again_and_stand_once(self, source: Source, tmp_path: Path) -> None:
+        """They fail, the run is cut off; the disk is mended in between; another cut; then all goes well."""
+        source.add(range(12))
+        config = source.settings(tmp_path / "store", max_bad_fraction=1.0)
+        hidden = [source.folder / "s0001.npy", source.folder / "s0004.npy"]
+        with pytest.MonkeyPatch.context() as patch:
+            make = FieldsMaker.make
+
+            def failing(self: FieldsMaker, row: Row) -> Any:
+                if str(source.folder / row.key) in map(str, hidden):
+                    raise OSError(5, "Input/output error")
+                return make(self, row)
+
+            patch.setattr(FieldsMaker, "make", failing)
+            run(config, cut_off_at=8)
+            hidden.pop()
+            with cut_off_after_receipts(3):
+                run(config, cut_off_at=1000)
+            hidden.pop()
+            with cut_off_after_receipts(1):
+                run(config, cut_off_at=1000)
+
+        stats = DataPreprocessor(config).run()
+
+        check_finished(tmp_path / "store", source.model)
+        assert (stats.processed, stats.failed) == (12, 0)
+
+    def test_the_old_list_of_bad_rows_goes(self, source: Source, tmp_path: Path) -> None:
+        """Too many bad rows leave a list of them, which is not damage, and no part of the next version."""
+        source.add(range(20))
+        config = source.settings(tmp_path / "store")
+        run(config)
+        for number in range(5):
+            (source.folder / f"s{number:04d}.npy").rename(source.folder / f"{number}.away")
+
+        with pytest.raises(TooManyBadError, match=r"quarantine\.jsonl"):
+            DataPreprocessor(config).run()
+        assert len((tmp_path / "store" / "quarantine.jsonl").read_text().splitlines()) >= 2
+        assert verify(tmp_path / "store")
+        assert contents(tmp_path / "store") == source.model
+
+        for number in range(5):
+            (source.folder / f"{number}.away").rename(source.folder / f"s{number:04d}.npy")
+        assert run(config) == set()
+        check_finished(tmp_path / "store", source.model)
+
+
+@contextmanager
+def cut_off_after_receipts(count: int) -> Iterator[None]:
+    """Ends the run when the journal has noted so many tasks."""
+    append, left = Journal.append, [count]
+
+    def counting(self: Journal, receipt: Receipt) -> None:
+        append(self, receipt)
+        left[0] -= 1
+        if not left[0]:
+            raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "append", counting)
+        yield
+
+
+class TestSplits:
+    def test_another_name_for_the_same_rows(self, source: Source, tmp_path: Path) -> None:
+        source.add(range(6))
+        config = {**source.settings(tmp_path / "store"), "splits": {"column": "split"}}
+        for name in ("val", "test"):
+            lines = [f"{key},{label},{name}" for key, (_, label) in source.model.items()]
+            source.manifest.write_text("\n".join(["path,label,split", *lines]) + "\n")
+            run(config)
+
+            reader = StoreReader(tmp_path / "store")
+            assert reader.meta.splits == (name,)
+            assert len(reader.positions(name)) == 6
+
+    def test_no_row_moves_because_others_come_and_go(self, source: Source, tmp_path: Path) -> None:
+        source.add(range(40))
+        config = source.settings(tmp_path / "store")
+        run(config)
+        before = splits_of(tmp_path / "store")
+        source.remove(range(0, 40, 3))
+        source.add(range(100, 140))
+        run(config)
+
+        after = splits_of(tmp_path / "store")
+
+        assert len(set(before.values())) == 3
+        assert all(after[key] == split for key, split in before.items() if key in after)
+
+
+def splits_of(store: Path) -> dict[str, str]:
+    reader = StoreReader(store)
+    names = [reader.meta.splits[code] for code in reader.numbers["split"]]
+    return dict(zip(reader.keys(), names, strict=True))
+
+
+class TestWhatHasChanged:
+    def test_a_file_that_changes_while_it_is_read(self, source: Source, tmp_path: Path) -> None:
+        source.add(range(4))
+        config = source.settings(tmp_path / "store")
+        make = FieldsMaker.make
+
+        def changing(self: FieldsMaker, row: Row) -> Any:
+            found = make(self, row)
+            if row.key == "s0002.npy":
+                source.add([2], seed=1)
+            return found
+
+        told = Told()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(FieldsMaker, "make", changing)
+            DataPreprocessor(config).run(progress=told)
+        assert any("1 files changed while they were read" in text for text in told.texts)
+
+        assert run(config) == {"s0002.npy"}
+        check_finished(tmp_path / "store", source.model)
+        assert run(config) == set()
+
+    def test_checksums_see_content_alone(self, source: Source, tmp_path: Path) -> None:
+        source.add(range(4))
+        config = source.settings(tmp_path / "store", checksum=True)
+        run(config)
+        age(source.folder / "s0001.npy", 9)
+        assert run(config) == set()
+        stat = (source.folder / "s0002.npy").stat()
+        source.add([2], seed=1)
+        os.utime(source.folder / "s0002.npy", ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+        assert run(config) == {"s0002.npy"}
+        check_finished(tmp_path / "store", source.model)
+
+    def test_settings_of_a_field(self, source: Source, tmp_path: Path) -> None:
+        source.add(range(4))
+        config = source.settings(tmp_path / "store")
+        run(config)
+        config["fields"]["x"]["dtype"] = "float64"
+        told = Told()
+
+        stats = DataPreprocessor(config).run(progress=told)
+
+        assert (stats.processed, stats.unchanged) == (4, 0)
+        assert any("making every sample again" in text and "dtype" in text for text in told.texts)
+        assert StoreReader(tmp_path / "store").read(0)["x"].dtype == "float64"
+
+
+TRANSFORM = """
+import numpy as np
+
+def make(row, factor=1.0):
+    return {{"x": np.load(row["path"]) * {scale} * factor}}
+"""
+
+
+class TestTransform:
+    """A transform's code and parameters are part of what makes a sample."""
+
+    @pytest.fixture
+    def config(self, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+        self.write(tmp_path, scale=1)
+        source.add(range(6))
+        config = source.settings(tmp_path / "store")
+        del config["fields"]
+        return {**config, "transform": "flatout_test_transform:make"}
+
+    def write(self, folder: Path, scale: int) -> None:
+        (folder / "flatout_test_transform.py").write_text(TRANSFORM.format(scale=scale))
+        sys.modules.pop("flatout_test_transform", None)
+        load_object.cache_clear()
+        importlib.invalidate_caches()
+
+    def run(self, config: dict[str, Any], **options: Any) -> tuple[RunStats, str]:
+        told = Told()
+        stats = DataPreprocessor(config).run(progress=told, **options)
+        return stats, " ".join(told.texts)
+
+    def factors(self, source: Source, store: Path) -> list[float]:
+        """How many times its file's values each sample is."""
+        reader = StoreReader(store)
+        pairs = [(reader.read(at)["x"], source.model[key][0]) for at, key in enumerate(reader.keys())]
+        return [round(float(np.median(x / np.array(values_))), 3) for x, values_ in pairs]
+
+    def test_code_changes(self, source: Source, tmp_path: Path, config: dict[str, Any]) -> None:
+        self.run(config)
+        self.write(tmp_path, scale=3)
+
+        stats, told = self.run(config)
+
+        assert (stats.processed, stats.unchanged) == (6, 0)
+        assert "flatout_test_transform.py changed" in told
+        assert "--accept-fingerprint" in told
+        assert self.factors(source, tmp_path / "store") == [3.0] * 6
+        assert self.run(config)[0].unchanged == 6
+
+    def test_code_changes_and_is_accepted(self, source: Source, tmp_path: Path, config: dict[str, Any]) -> None:
+        self.run(config)
+        self.write(tmp_path, scale=3)
+        source.add([6])
+
+        stats, told = self.run(config, accept_fingerprint=True)
+
+        assert (stats.processed, stats.unchanged) == (1, 6)
+        assert "kept all samples although flatout_test_transform.py changed" in told
+        assert self.factors(source, tmp_path / "store") == [1.0] * 6 + [3.0]
+        assert self.run(config)[0].unchanged == 7
+
+    def test_parameters_change(self, source: Source, tmp_path: Path, config: dict[str, Any]) -> None:
+        self.run(config)
+
+        stats, told = self.run({**config, "transform_params": {"factor": 2.0}})
+
+        assert stats.processed == 6
+        assert "factor" in told
+        assert self.factors(source, tmp_path / "store") == [2.0] * 6
+
+    def test_a_cut_and_back_to_the_old_code(
+        self, source: Source, tmp_path: Path, config: dict[str, Any]
+    ) -> None:
+        """Shards of another code are never used, whichever way it goes."""
+        self.run(config)
+        self.write(tmp_path, scale=3)
+        with pytest.raises(Killed):
+            DataPreprocessor(config).run(progress=Told(4))
+        self.write(tmp_path, scale=1)
+        stats, _ = self.run(config)
+        assert (stats.processed, stats.unchanged) == (0, 6)
+        assert self.factors(source, tmp_path / "store") == [1.0] * 6
+
+        self.write(tmp_path, scale=5)
+        with pytest.raises(Killed):
+            DataPreprocessor(config).run(progress=Told(4))
+        self.write(tmp_path, scale=7)
+        assert self.run(config)[0].processed == 6
+        assert self.factors(source, tmp_path / "store") == [7.0] * 6

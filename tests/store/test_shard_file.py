@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -115,6 +116,18 @@ def add_unlimited_virtual(file: Any, outside: Path) -> None:
     file.create_virtual_dataset("x", layout)
 
 
+def hide_external_storage(file: Any, outside: Path) -> None:
+    del file["packed"]  # the root gives a compressed dataset no place
+    file.create_dataset("packed", (4, 4), "<i2", external=[(str(outside), 0, 32)])
+
+
+def hide_virtual(file: Any, outside: Path) -> None:
+    del file["packed"]
+    layout = h5py.VirtualLayout((4, 4), "<i2")
+    layout[:] = h5py.VirtualSource(str(outside), "x", (4, 4))
+    file.create_virtual_dataset("packed", layout)
+
+
 def use_another_filter(file: Any, outside: Path) -> None:
     del file["packed"]
     file.create_dataset("packed", data=np.zeros((4, 4), "<i2"), chunks=(1, 4), compression="lzf")
@@ -172,6 +185,8 @@ HOSTILE = [
     add_external_storage,
     add_virtual,
     add_unlimited_virtual,
+    hide_external_storage,
+    hide_virtual,
     use_another_filter,
     use_shuffle,
     make_it_huge,
@@ -199,6 +214,26 @@ def test_a_hostile_shard_is_refused(shard: ShardReader, outside: Path, change: C
     with h5py.File(shard.path, "r+") as file:
         change(file, outside)
     with pytest.raises(StoreCorruptError):
+        check_through_libhdf5(shard.path, FIELDS, shard.meta)
+
+
+def test_a_dataset_that_claims_more_than_the_file_has_is_refused(shard: ShardReader) -> None:
+    with h5py.File(shard.path, "r") as file:
+        header = h5py.h5o.get_info(file["text/values"].id).addr
+        size = struct.pack("<Q", file["text/values"].size)
+    data = bytearray(shard.path.read_bytes())
+    message = bytes(data[header : header + 300])
+    assert message.count(size) >= 2  # its shape, and its bytes
+    data[header : header + 300] = message.replace(size, struct.pack("<Q", 1 << 40))
+    shard.path.write_bytes(bytes(data))
+    with pytest.raises(StoreCorruptError, match=r"leaves the file|invalid dataset size"):
+        check_through_libhdf5(shard.path, FIELDS, shard.meta)
+
+
+def test_a_group_within_itself_is_not_followed(shard: ShardReader) -> None:
+    with h5py.File(shard.path, "r+") as file:
+        add_cycle(file, shard.path)
+    with pytest.raises(StoreCorruptError, match="nested deeper"):
         check_through_libhdf5(shard.path, FIELDS, shard.meta)
 
 

@@ -167,9 +167,10 @@ def test_short_writes_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert save(FIELDS, samples, tmp_path / "short").path.read_bytes() == expected
 
 
-def test_a_small_sample_after_a_large_one(tmp_path: Path) -> None:
+def test_samples_around_the_size_that_is_joined(tmp_path: Path) -> None:
     spec = FieldSpec("x", "array", "uint8", (None,))
-    sizes = (gather.GATHER_BYTES + 7, 0, 3, gather.GATHER_BYTES, 0)
+    most, large = gather.GATHER_BYTES, gather.LARGE_BYTES
+    sizes = (most + 7, 0, 3, most, 0, large, large - 1, large + 1, 1, most, *[400_000] * 5, large - 1)
     samples = [{"x": np.full(size, number, np.uint8)} for number, size in enumerate(sizes)]
     shard = save((spec,), samples, tmp_path)
     for row, arrays in enumerate(samples):

@@ -52,7 +52,7 @@ def check_twice(dataset: Any, num_items: int, num_checked: int) -> None:
 
 def check_against(
     dataset: Any,
-    cached: list[int],
+    cached: Array,
     num_checked: int,
     read: Callable[[int], tuple[str, list[Array]] | None],
 ) -> None:
@@ -62,7 +62,7 @@ def check_against(
         CacheError: one differs: the data changed where the fingerprint does not look.
     """
     watch = RandomWatch(dataset)
-    chosen = [cached[at] for at in _spread(len(cached), num_checked)]
+    chosen = [int(cached[at]) for at in _spread(len(cached), num_checked)]
     with random_states_kept():
         for index, (item, used) in _read(dataset, watch, chosen, 3):
             found = read(index)

@@ -102,7 +102,14 @@ class FieldsMaker:
         for name, cell in cells.items():
             if name not in found:
                 raise SampleError("find", f"no path and no list in column '{name}': {cell!r}")
-        return read_cells(found)
+        decoded = read_cells(found)
+        if decoded.array.nbytes > self.limits.max_sample_bytes:
+            raise SampleError(
+                "decode",
+                f"the lists have {decoded.array.nbytes:,} bytes; max_sample_bytes is "
+                f"{self.limits.max_sample_bytes:,}",
+            )
+        return decoded
 
     def _resolve(self, value: Any, column: str = "") -> SourceFile:
         if value is None or value == "":

@@ -52,7 +52,7 @@ def tables_crc(tables: Iterable[Array]) -> int:
 
 def sample_digest(parts: Iterable[tuple[str, str, tuple[int, ...], int]]) -> int:
     """64-bit identity of a sample's content from (field, stored dtype, shape, crc) of each field."""
-    text = ";".join(f"{name},{dtype},{shape},{crc}" for name, dtype, shape, crc in sorted(parts))
+    text = ";".join([f"{name},{dtype},{shape},{crc}" for name, dtype, shape, crc in sorted(parts)])
     return int.from_bytes(blake3(text.encode()).digest(length=8), "little")
 
 

@@ -51,15 +51,14 @@ class EncodedSample:
 
     @property
     def num_bytes(self) -> int:
-        return sum(array.nbytes for array in self.stored.values())
+        return sum([array.nbytes for array in self.stored.values()])
 
     def digest(self) -> int:
         """64-bit identity of the content: fields, dtypes, shapes, crcs, scales."""
         parts = [(n, a.dtype.str, a.shape, self.crcs[n]) for n, a in self.stored.items()]
-        pairs = [(n, np.array(pair, np.float32)) for n, pair in self.scales.items()]
-        return checks.sample_digest(
-            [*parts, *((f"{n}.scale", "<f4", (2,), checks.crc32c(p)) for n, p in pairs)]
-        )
+        for name, pair in self.scales.items():
+            parts.append((f"{name}.scale", "<f4", (2,), checks.crc32c(np.array(pair, np.float32))))
+        return checks.sample_digest(parts)
 
 
 class ShardWriter:

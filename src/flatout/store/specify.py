@@ -120,9 +120,7 @@ def check_array(spec: FieldSpec, array: Array, allow_nonfinite: bool) -> Array:
     wanted = np.dtype(spec.dtype)
     if array.dtype != wanted:
         array = _cast(spec, array, wanted)
-    if len(array.shape) != len(spec.shape) or any(
-        want is not None and got != want for got, want in zip(array.shape, spec.shape, strict=True)
-    ):
+    if array.shape != spec.shape and not _fits(array.shape, spec.shape):
         raise SampleError(
             "check",
             f"field '{spec.name}' has shape {array.shape}, wanted {_shape_text(spec.shape)}; "
@@ -135,6 +133,10 @@ def check_array(spec: FieldSpec, array: Array, allow_nonfinite: bool) -> Array:
             f"field '{spec.name}' has {num_bad:,} NaN or infinite values; 'allow_nonfinite: true' keeps them",
         )
     return array
+
+
+def _fits(got: tuple[int, ...], wanted: Shape) -> bool:
+    return len(got) == len(wanted) and all([want in (None, n) for n, want in zip(got, wanted, strict=True)])
 
 
 def _cast(spec: FieldSpec, array: Array, wanted: np.dtype[Any]) -> Array:

@@ -5,9 +5,8 @@ The same code runs in a local worker process, in a Ray task and in the caller, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -161,13 +160,17 @@ class ShardTask:
     def _encode(self, row: Row) -> list[EncodedSample]:
         with self._clock.span("make"):
             samples = make_samples(self._setup.maker, row)
-        encoded = []
         with self._clock.span("encode"):
-            for part, sample in samples:
-                key = row.key if part < 0 else f"{row.key}#{part:04d}"
-                with _one_row("encode"):
-                    encoded.append(self._writer.encode(key, hash_key(key), part, self._check(sample)))
-        return encoded
+            try:
+                return [self._encode_sample(row.key, part, sample) for part, sample in samples]
+            except _PASSED:
+                raise
+            except BaseException as error:
+                raise row_failure("encode", error) from error
+
+    def _encode_sample(self, key: str, part: int, sample: Mapping[str, Array]) -> EncodedSample:
+        key = key if part < 0 else f"{key}#{part:04d}"
+        return self._writer.encode(key, hash_key(key), part, self._check(sample))
 
     def _check(self, sample: Mapping[str, Array]) -> dict[str, Array]:
         if missing := [spec.name for spec in self._setup.fields if spec.name not in sample]:
@@ -205,9 +208,13 @@ def make_samples(maker: SampleMaker, row: Row) -> list[tuple[int, Mapping[str, A
     Raises:
         SampleError: the row is bad. ConfigError, MissingDependencyError: every row would fail.
     """
-    with _one_row("transform"):
+    try:
         made = maker.make(row)
         samples = [(-1, made)] if isinstance(made, Mapping) else list(enumerate(made))
+    except _PASSED:
+        raise
+    except BaseException as error:
+        raise row_failure("transform", error) from error
     if not samples:
         raise SampleError("transform", "the row gave no sample")
     return samples
@@ -225,19 +232,16 @@ def describe(maker: SampleMaker, rows: Sequence[Row]) -> list[Forms | BadRow]:
     return found
 
 
-@contextmanager
-def _one_row(stage: str) -> Iterator[None]:
-    """Whatever is thrown in here is one row's failure, sys.exit and a Rust panic among it; Ctrl-C is not."""
-    try:
-        yield
-    except (SampleError, ConfigError, MissingDependencyError, KeyboardInterrupt):
-        raise
-    except MemoryError as error:
-        raise SampleError(
-            "decode", "out of memory; lower num_workers, preprocess_batch_size or max_sample_bytes"
-        ) from error
-    except BaseException as error:
-        raise SampleError(stage, describe_error(error)) from error
+_PASSED = (SampleError, ConfigError, MissingDependencyError, KeyboardInterrupt)
+"""What a row's code may raise as it is; whatever else it throws is that one row's failure."""
+
+
+def row_failure(stage: str, error: BaseException) -> SampleError:
+    """Anything that a row's code threw, sys.exit and a Rust panic among it, as that row's failure."""
+    if isinstance(error, MemoryError):
+        advice = "lower num_workers, preprocess_batch_size or max_sample_bytes"
+        return SampleError("decode", f"out of memory; {advice}")
+    return SampleError(stage, describe_error(error))
 
 
 def describe_error(error: BaseException) -> str:

@@ -264,9 +264,10 @@ def test_the_page_names_every_part(name: str) -> None:
     keys = [*root(name), *root(name)["fields"][0], *root(name)["shards"][0]]
     for word in (*columns, *tables, *keys, *ENCODINGS, *COMPRESSIONS):
         assert f"`{word}`" in page, word
+    lines = [line for line in page[page.index("## The index") :].splitlines() if line.startswith("|")]
     for column in index_schema(fields):
-        (line,) = [line for line in page.splitlines() if re.match(rf"\| .*`{_general(column.name)}`", line)]
-        assert str(column.type) in line
+        (line,) = [line for line in lines if f"`{_general(column.name)}`" in line.split(" | ")[0]]
+        assert line.split(" | ")[1] == str(column.type)
 
 
 def _general(column: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,8 @@ SHARD_BYTES = 64 << 20
 SMALL_BYTES = 8 << 20
 MAX_SMALL = 64
 """More segments than this under 8 MiB (a slow dataset, many workers) are joined."""
+LEFTOVER_S = 3600.0
+"""A file without a line in the log is being written, unless it is this old."""
 SPLIT = "train"
 """The index wants a split; a dataset is one as a whole."""
 
@@ -58,9 +61,16 @@ def finish(folder: Path, head: Head, known: Known, log: CacheLog) -> None:
         segments += made
     content_hash = _commit(folder, head, fields, segments)
     log.append(Entry(complete=content_hash, form=forms.pop()))
-    for file in gone:
-        with suppress(OSError):  # nobody names it any more
-            (folder / SHARD_FOLDER / file).unlink()
+    _sweep(folder, {segment.meta.file for segment in segments}, {*gone, *known.gone})
+
+
+def _sweep(folder: Path, live: set[str], gone: set[str]) -> None:
+    """Delete what nobody names: dropped segments, and what killed processes left unfinished long ago."""
+    old_s = time.time() - LEFTOVER_S
+    for path in (folder / SHARD_FOLDER).iterdir():
+        with suppress(OSError):
+            if path.name not in live and (path.name in gone or path.stat().st_mtime < old_s):
+                path.unlink()
 
 
 def _common_fields(segments: Sequence[Segment]) -> tuple[FieldSpec, ...]:

@@ -37,6 +37,8 @@ class Known:
         """Content hash of the root that stands for all items; empty while there is none."""
         self.changes = 0
         """Counts what happened to the segments, for those who plan by them."""
+        self.gone: set[str] = set()
+        """Files that were dropped while this process looked; whoever commits a root deletes them."""
         self._files: dict[str, int] = {}
         self._open: dict[int, OpenSegment] = {}
 
@@ -134,10 +136,12 @@ class Known:
         self._compare(opened, number, np.flatnonzero(~is_new), indices)
         self.place_of[indices[is_new]] = number << 32 | np.flatnonzero(is_new)
         self._files[segment.meta.file] = number
+        self.gone.discard(segment.meta.file)
         self._note(int(is_new.sum()))
 
     def drop(self, file: str) -> None:
         """Forget a segment; its items are no longer here."""
+        self.gone.add(file)
         number = self._files.pop(file, None)
         if number is None:
             return
