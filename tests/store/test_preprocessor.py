@@ -263,6 +263,63 @@ def cut_after(monkeypatch: pytest.MonkeyPatch, num_tasks: int) -> None:
     monkeypatch.setattr(InCaller, "run", cut)
 
 
+def lose_plan(store: Path) -> None:
+    for path in store.glob("plan-*.parquet"):
+        path.unlink()
+
+
+def lose_shard(store: Path) -> None:
+    next((store / "shards").glob("*.h5")).unlink()
+
+
+def tear_journal(store: Path) -> None:
+    with open(store / "journal.jsonl", "a") as file:
+        file.write('{"task": 1, "sha')
+
+
+def garble_journal(store: Path) -> None:
+    (store / "journal.jsonl").write_text("not a journal\n")
+
+
+def forget_nothing(store: Path) -> None:
+    assert (store / "journal.jsonl").exists()
+
+
+@pytest.mark.parametrize("lose", [forget_nothing, lose_plan, lose_shard, tear_journal, garble_journal])
+def test_an_interrupted_run_is_continued_whatever_is_left_of_it(
+    source: Any, all_bytes: Callable[..., Any], lose: Callable[[Path], None]
+) -> None:
+    whole = source.prepare(preprocessed_data_dir=str(source.folder / "whole"))
+    with pytest.MonkeyPatch.context() as patch:
+        cut_after(patch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            source.prepare()
+    lose(source.store)
+    stats = source.prepare()
+    assert (stats.num_samples, stats.content_hash) == (12, whole.content_hash)
+    shards = [all_bytes(folder / "shards") for folder in (source.store, source.folder / "whole")]
+    assert shards[0] == shards[1]
+    assert verify(source.store)
+    assert not (source.store / "journal.jsonl").exists()
+
+
+def test_the_journal_of_another_store_is_not_believed(source: Any, make_source: Any, tmp_path: Path) -> None:
+    other = make_source(tmp_path / "other", 5)
+    for made in (source, other):
+        with pytest.MonkeyPatch.context() as patch:
+            cut_after(patch, 1)
+            with pytest.raises(KeyboardInterrupt):
+                made.prepare()
+    for path in [*other.store.glob("plan-*.parquet"), other.store / "journal.jsonl"]:
+        (source.store / path.name).write_bytes(path.read_bytes())
+    source.put(0, seed=200)
+    stats = source.prepare()
+    assert stats.num_samples == 12
+    found = StoreReader(source.store).read(0)["image"]
+    np.testing.assert_array_equal(found, np.load(source.folder / "s00.npy"))
+    assert verify(source.store)
+
+
 def test_a_row_that_changed_between_two_interrupted_runs_is_read_again(source: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         cut_after(patch, 1)

@@ -10,7 +10,7 @@ While a shard goes to disk its worker makes the next one: to wait for fsync took
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from flatout.errors import PrepareError
@@ -20,6 +20,8 @@ from flatout.types import Row
 
 IN_FLIGHT = 4
 """Requests a worker holds at once, so that it never waits for the next."""
+FETCH_ROWS = 512
+"""Rows taken from the manifest at once: 0.8 us a row, in requests of 16 it was 2.2."""
 MAX_DEATHS = 3
 """Workers that one row may cost although it does no harm alone, and a shard without any row's fault."""
 
@@ -86,10 +88,9 @@ class Line:
         step, most = (1, 1) if careful else (self.request_rows, IN_FLIGHT)
         made = in_flight = 0
         try:
-            for start in range(0, task.num_rows, step):
+            for rows in _requests(task, step):
                 if in_flight == most:
                     made, in_flight = made + self._answer(), in_flight - 1
-                rows = task.rows(start, min(start + step, task.num_rows))
                 self.worker.post("rows", [(row.key, row.values) for row in rows])
                 in_flight += 1
             for _ in range(in_flight):
@@ -137,3 +138,11 @@ class Line:
         except WorkerDiedError as alone:
             self.worker = self.hire(self.worker)
             return alone.reason
+
+
+def _requests(task: Task, num_rows: int) -> Iterator[list[Row]]:
+    """The task's rows, so many at a time."""
+    for first in range(0, task.num_rows, FETCH_ROWS):
+        rows = task.rows(first, min(first + FETCH_ROWS, task.num_rows))
+        for at in range(0, len(rows), num_rows):
+            yield rows[at : at + num_rows]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import mmap
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -17,6 +16,7 @@ from flatout.errors import StoreCorruptError
 from flatout.store import checks, layout
 from flatout.store.compress import decompress
 from flatout.store.encode import restore
+from flatout.store.mapping import map_file
 from flatout.store.metadata import ShardMeta
 from flatout.types import Array, FieldSpec
 
@@ -236,10 +236,9 @@ class ShardReader:
 
     def _map(self) -> Array:
         try:
-            with open(self.path, "rb") as file:
-                size = file.seek(0, 2)
-                if size == self.meta.size:
-                    return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+            size = self.path.stat().st_size
+            if size == self.meta.size:
+                return map_file(self.path, size)
         except OSError as error:
             raise self.damaged(error.strerror or str(error)) from error
         raise self.damaged(f"it has {size:,} bytes instead of {self.meta.size:,}")

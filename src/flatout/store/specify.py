@@ -136,7 +136,7 @@ def check_array(spec: FieldSpec, array: Array, allow_nonfinite: bool) -> Array:
 
 
 def _fits(got: tuple[int, ...], wanted: Shape) -> bool:
-    return len(got) == len(wanted) and all([want in (None, n) for n, want in zip(got, wanted, strict=True)])
+    return len(got) == len(wanted) and all(want in (None, n) for n, want in zip(got, wanted, strict=True))
 
 
 def _cast(spec: FieldSpec, array: Array, wanted: np.dtype[Any]) -> Array:
