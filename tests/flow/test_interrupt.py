@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the command ends within seconds, says that it can go on, and does so when called again."""
+"""Ctrl-C and SIGTERM: the command ends within seconds, says that it can go on, and does when called again."""
 
 from __future__ import annotations
 

@@ -180,3 +180,13 @@ def test_a_store_of_a_dataset_object_cannot_be_repaired_here(tmp_path: Path) -> 
     (folder / "quarantine.jsonl").unlink()
     with pytest.raises(StoreError, match="made from a dataset object"):
         repair(folder, verify(folder))
+
+
+def test_repair_leaves_new_rows_to_the_next_prepare(prepared: Any) -> None:
+    """Mending is not updating: the content hash comes back although the manifest has grown."""
+    expected = hash_of(prepared.store)
+    prepared.add(40)
+    prepared.save()
+    (prepared.store / "quarantine.jsonl").unlink()
+    mended(prepared.store, expected)
+    assert prepared.prepare().num_samples == 13

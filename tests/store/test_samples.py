@@ -19,6 +19,7 @@ from flatout.store.samples import (
     RowFinder,
     empty_samples,
     in_manifest_order,
+    refuse_twins,
     renumbered,
     row_hashes,
     samples_of_shards,
@@ -94,3 +95,10 @@ def test_shards_without_a_sample_are_dropped() -> None:
     assert table["shard"].to_pylist() == [1, 0, 1]
     assert table["shard"].type == pa.int32()
     assert [shard.file for shard in used] == ["1", "3"]
+
+
+def test_two_samples_of_one_key_are_refused() -> None:
+    table = pa.table({"key_hash": pa.array([3, 9, 3], pa.uint64()), "key": ["a#0000", "b", "a#0000"]})
+    with pytest.raises(ManifestError, match="'a#0000'"):
+        refuse_twins(table)
+    refuse_twins(table.slice(0, 2))

@@ -1,7 +1,8 @@
 """The Ray engine: one Ray task a shard, on whatever machines the cluster has. Same code, same bytes.
 
-The store's folder and the sources must be reachable under the same paths from every machine. Ray runs a task
-again when its machine dies; a row that kills its worker is left to the local pool, which finds it.
+The store's folder and the sources must be reachable under the same paths from every machine. Each Ray worker
+has a process of its own for the decoding, as the local engine has, so a row that crashes or hangs is found in
+the same way. Ray runs a task again when its machine dies; what fails then, too, is made here.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flatout.errors import MissingDependencyError
+from flatout.errors import MissingDependencyError, PrepareError
 from flatout.source import SampleMaker
 from flatout.store.pool import LocalPool
 from flatout.store.specify import Forms
-from flatout.store.task import BadRow, Receipt, ShardTask, Task, TaskSetup
+from flatout.store.task import BadRow, Receipt, Task, TaskSetup
 from flatout.types import Row
 
 MAX_WAITING = 4
@@ -64,7 +65,8 @@ class RayEngine:
             while queue and len(waiting) < most:
                 task = queue.pop()
                 rows = task.rows(0, task.num_rows)
-                waiting[remote.remote(shared, task.number, rows, list(self.sys_path))] = task
+                how = (tuple(self.sys_path), self.timeout_s, self.request_rows)
+                waiting[remote.remote(shared, task.number, rows, *how)] = task
             ready, _ = self._ray.wait(list(waiting), num_returns=1, timeout=1.0)
             for reference in ready:
                 yield self._receipt(reference, waiting.pop(reference), setup, on_rows)
@@ -72,10 +74,10 @@ class RayEngine:
     def _receipt(self, reference: Any, task: Task, setup: TaskSetup, on_rows: Callable[[int], None]) -> Receipt:
         try:
             receipt: Receipt = self._ray.get(reference)
-        except self._ray.exceptions.WorkerCrashedError:
-            return next(iter(self._local.run(setup, [task], on_rows)))
         except self._ray.exceptions.RayTaskError as error:
-            raise error.cause from error
+            raise error.cause or PrepareError(f"a Ray task failed: {error}") from error
+        except self._ray.exceptions.RayError:  # its worker or its machine is gone, or had too little memory
+            return next(iter(self._local.run(setup, [task], on_rows)))
         on_rows(task.num_rows)
         return receipt
 
@@ -83,15 +85,29 @@ class RayEngine:
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
 
-def _make_shard(setup: TaskSetup, number: int, rows: Sequence[Row], sys_path: Sequence[str]) -> Receipt:
-    import sys
+_pools: dict[Any, LocalPool] = {}
+"""In a Ray worker: its one decoding process, kept from task to task."""
 
-    for folder in reversed(sys_path):
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
-    task = ShardTask(setup, number)
-    task.feed(rows)
-    return task.finish()
+
+def _make_shard(
+    setup: TaskSetup,
+    number: int,
+    rows: Sequence[Row],
+    sys_path: Sequence[str],
+    timeout_s: float,
+    request_rows: int,
+) -> Receipt:
+    """What Ray runs. The pool's process ends with the Ray worker."""
+    how = (sys_path, timeout_s, request_rows)
+    if how not in _pools:
+        _pools[how] = LocalPool(1, *how)
+        _pools[how].__enter__()
+    task = Task(number, len(rows), lambda start, stop: list(rows[start:stop]))
+    try:
+        return next(iter(_pools[how].run(setup, [task])))
+    except BaseException:
+        _pools.pop(how).__exit__()  # its worker is at something else still
+        raise
 
 
 def _connect(ray: Any, num_workers: int) -> None:

@@ -18,7 +18,7 @@ from flatout.store.companions import has_pending, replace_companion, settle
 from flatout.store.index import index_schema, write_index
 from flatout.store.job import Job
 from flatout.store.metadata import ShardMeta, StoreMeta, save_metadata
-from flatout.store.samples import in_manifest_order, renumbered
+from flatout.store.samples import in_manifest_order, refuse_twins, renumbered
 from flatout.store.task import BadRow
 from flatout.store.versions import Version
 from flatout.store.view import VIEW, write_view
@@ -51,6 +51,7 @@ def commit(
     samples, live_shards = renumbered(samples, shards)
     splits, codes = _split_codes(job.splits)
     samples = _complete(samples, fields, codes[positions], job.groups[positions])
+    refuse_twins(samples)
     is_same = before is not None and _is_same(before, job, fields, samples, splits, bad)
     if is_same and not has_pending(folder):
         journal.discard(folder)

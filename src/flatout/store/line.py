@@ -142,7 +142,8 @@ class Line:
 
 def _requests(task: Task, num_rows: int) -> Iterator[list[Row]]:
     """The task's rows, so many at a time."""
-    for first in range(0, task.num_rows, FETCH_ROWS):
-        rows = task.rows(first, min(first + FETCH_ROWS, task.num_rows))
+    fetched = max(FETCH_ROWS, num_rows)
+    for first in range(0, task.num_rows, fetched):
+        rows = task.rows(first, min(first + fetched, task.num_rows))
         for at in range(0, len(rows), num_rows):
             yield rows[at : at + num_rows]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from flatout.config import Config, load_config
 from flatout.errors import StoreCorruptError, StoreError
+from flatout.source import hash_key
+from flatout.store.commit import read_quarantine
+from flatout.store.index import read_index
 from flatout.store.job import job_from_config
-from flatout.store.metadata import ROOT, SHARD_FOLDER, load_metadata
+from flatout.store.metadata import ROOT, SHARD_FOLDER, StoreMeta, load_metadata
 from flatout.store.prepare import PrepareOptions, prepare
 from flatout.store.progress import Progress, Silent
+from flatout.store.samples import row_hashes
 from flatout.store.statistics import RunStats
 from flatout.store.verification import VerifyReport
 
@@ -50,6 +55,7 @@ def repair(folder: Path, report: VerifyReport, progress: Progress = Silent()) ->
     options = PrepareOptions(
         distrusted=frozenset(report.damaged_shards),
         recover_index=meta.index in damaged,
+        only_rows=None if meta.index in damaged else _known_rows(folder, meta),
         accept_fingerprint=True,
         rewrite=True,
     )
@@ -59,3 +65,11 @@ def repair(folder: Path, report: VerifyReport, progress: Progress = Silent()) ->
         if name not in named:
             (folder / SHARD_FOLDER / name).unlink(missing_ok=True)
     return stats
+
+
+def _known_rows(folder: Path, meta: StoreMeta) -> frozenset[int]:
+    """Hashes of the rows that the store stands for: those with samples, and those in quarantine."""
+    hashes = row_hashes(read_index(folder / meta.index, ["key_hash", "part", "key"])).tolist()
+    with suppress(OSError, ValueError, KeyError):
+        hashes += [hash_key(key) for key in read_quarantine(folder)]
+    return frozenset(hashes)

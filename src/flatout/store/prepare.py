@@ -51,6 +51,8 @@ class PrepareOptions:
     """Shard files whose samples are made again (repair)."""
     recover_index: bool = False
     """The index is lost: take the samples from the shards themselves (repair)."""
+    only_rows: frozenset[int] | None = None
+    """Hashes of the keys of the rows that may be made; others wait for the next prepare (repair)."""
     rewrite: bool = False
     """Write index, view, quarantine and stats even if nothing changed (repair)."""
     safe: bool = True
@@ -77,9 +79,17 @@ def prepare(
     folder = Path(config.preprocessed_data_dir)
     with disk_errors(folder), locked(folder), log_to(folder):
         (folder / SHARD_FOLDER).mkdir(exist_ok=True)
-        for place in (folder, folder / SHARD_FOLDER):
-            remove_leftovers(place)
-        return _Prepare(config, folder, options, progress).run(make_job)
+        _clean(folder)
+        try:
+            return _Prepare(config, folder, options, progress).run(make_job)
+        except BaseException:
+            _clean(folder)  # of shards that workers were at when they were stopped
+            raise
+
+
+def _clean(folder: Path) -> None:
+    for place in (folder, folder / SHARD_FOLDER):
+        remove_leftovers(place)
 
 
 class _Prepare:
@@ -104,8 +114,15 @@ class _Prepare:
                 rows = row_table(job.key_hashes, states)
                 version = recovered(self._folder, self._options.distrusted, rows)
             version = self._usable(version, job)
-            is_forced = self._options.force
-            planner = Planner(self._config, self._folder, job, finder, states, is_forced=is_forced)
+            planner = Planner(
+                self._config,
+                self._folder,
+                job,
+                finder,
+                states,
+                is_forced=self._options.force,
+                only_rows=self._options.only_rows,
+            )
             start = planner.resume(version, journal)
             if start is not None:
                 done = len(start.journal.receipts)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from flatout.errors import ManifestError
 from flatout.source import hash_key
@@ -105,10 +104,18 @@ def renumbered(samples: Any, shards: Sequence[ShardMeta]) -> tuple[Any, tuple[Sh
     return samples.set_column(at, "shard", pa.array(new_numbers)), tuple(shards[n] for n in used.tolist())
 
 
-def duplicate_keys(samples: Any) -> list[str]:
-    """Keys that stand more than once."""
-    counts = pc.value_counts(samples["key"])
-    return [item["values"].as_py() for item in counts if item["counts"].as_py() > 1][:5]
+def refuse_twins(samples: Any) -> None:
+    """No two samples may have one key: a row called `a#0000` beside the pieces of row `a` would.
+
+    Raises:
+        ManifestError: naming the key.
+    """
+    hashes = np.sort(samples["key_hash"].to_numpy())
+    twins = hashes[1:][hashes[1:] == hashes[:-1]]
+    if len(twins):
+        at = int(np.flatnonzero(samples["key_hash"].to_numpy() == twins[0])[0])
+        key = samples["key"][at].as_py()
+        raise ManifestError(f"two samples have the key '{key}'; rename a row, or choose another key_column")
 
 
 def _copied(column: Any) -> Any:

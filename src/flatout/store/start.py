@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ class Planner:
         states: RowStates,
         *,
         is_forced: bool = False,
+        only_rows: Collection[int] | None = None,
     ) -> None:
         self._config = config
         self._folder = folder
@@ -63,6 +64,7 @@ class Planner:
         self._finder = finder
         self._states = states
         self._is_forced = is_forced
+        self._only_rows = only_rows
 
     def resume(self, version: Version | None, journal: Journal | None) -> Start | None:
         """Continue an earlier run if its plan is the one that would be made now."""
@@ -144,6 +146,9 @@ class Planner:
         todo = np.setdiff1d(np.arange(len(self._job.manifest)), positions)
         if self._config.limit is not None:
             todo = todo[todo < self._config.limit]
+        if self._only_rows is not None:
+            allowed = np.fromiter(self._only_rows, np.uint64, len(self._only_rows))
+            todo = todo[np.isin(self._job.key_hashes[todo], allowed)]
         return kept, positions, todo
 
     def _settle_fields(
