@@ -83,7 +83,7 @@ def test_a_crash_or_a_hang_costs_one_row(tmp_path: Path, monkeypatch: pytest.Mon
     stages = {row["key"]: row["stage"] for row in map(json.loads, lines)}
     assert stages == {"20": "worker", "25": "worker", "30": "transform"}
     assert stats.num_samples == 37
-    keys = {int(key) for key in StoreReader(tmp_path / "store").keys()}
+    keys = set(map(int, StoreReader(tmp_path / "store").keys()))
     assert keys == set(range(40)) - {20, 25, 30}
 
 

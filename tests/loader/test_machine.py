@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from flatout.loader.cgroup import Limits
+from flatout.store.cgroup import Limits
 from flatout.loader.machine import Gpu, count_cores, describe_machine
 
 

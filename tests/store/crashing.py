@@ -144,7 +144,13 @@ class Nursery:
         """Fork a prepare with these settings; `stopped`: it waits for SIGCONT before it does anything."""
         self._count += 1
         log = self._folder / f"run-{self._count:04d}.log"
-        job = {"settings": settings, "options": options, "log": str(log), "stopped": stopped, "cwd": str(Path.cwd())}
+        job = {
+            "settings": settings,
+            "options": options,
+            "log": str(log),
+            "stopped": stopped,
+            "cwd": str(Path.cwd()),
+        }
         return Run(self, int(self.say(job)), log)
 
     def run(self, settings: Mapping[str, Any], **options: Any) -> Run:
@@ -376,9 +382,10 @@ class TinyUpdate:
         self.source.add([7])
         self.source.remove([2])
         self._after = copied(self.before, folder / "after")
+        self.trace = folder / "trace"
         if can_trace():
-            assert traced(nursery, self.settings(self._after), folder / "trace").code == 0
-            self.points = points(folder / "trace", self._after)
+            assert traced(nursery, self.settings(self._after), self.trace).code == 0
+            self.points = points(self.trace, self._after)
         else:
             nursery.finish(self.settings(self._after))
 

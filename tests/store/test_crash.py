@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import signal
 import tempfile
@@ -176,3 +177,43 @@ class TestEveryCall:
             check_finished(store, tiny.source.model, tiny.source.bad)
             assert shard_hashes(store) == shard_hashes(reference)
             shutil.rmtree(store)
+
+
+@pytest.mark.skipif(not can_trace(), reason="strace is absent or may not trace here")
+class TestPowerCut:
+    """No power is cut here; but the order of the calls tells what would survive it."""
+
+    @pytest.fixture
+    def calls(self, tiny: TinyUpdate) -> list[tuple[str, list[str]]]:
+        """Each call of an update, with the paths it names."""
+        found = []
+        for line in tiny.trace.read_text().splitlines():
+            name, _, arguments = line.split(maxsplit=1)[1].partition("(")
+            if " = -1 " not in arguments:
+                found.append((name, re.findall(r'[<"](/[^">]+)', arguments)))
+        return found
+
+    def test_a_file_is_on_the_disk_before_it_has_its_name(self, calls: list[tuple[str, list[str]]]) -> None:
+        renames = [(at, paths) for at, (name, paths) in enumerate(calls) if name == "rename"]
+        for at, (temporary, _) in renames:
+            before = [name for name, paths in calls[:at] if paths[:1] == [temporary]]
+            assert before[-1] == "fsync", f"{temporary} is renamed after {before[-3:]}"
+        assert len(renames) > 5
+
+    @pytest.mark.parametrize("last", ["data_metadata.json", "journal.jsonl"])
+    def test_names_are_on_the_disk_before_others_rely_on_them(
+        self, calls: list[tuple[str, list[str]]], last: str
+    ) -> None:
+        """The root relies on all that it names, a line of the journal on its shard."""
+        reliant = [
+            at
+            for at, (name, paths) in enumerate(calls)
+            if name in ("rename", "write") and paths[-1].endswith(last)
+        ]
+        renames = [
+            (at, Path(paths[-1])) for at, (name, paths) in enumerate(calls[: reliant[-1]]) if name == "rename"
+        ]
+        for at, path in renames:
+            synced = [paths for name, paths in calls[at : reliant[-1]] if name == "fsync"]
+            assert [str(path.parent)] in synced, f"{path} is relied on before its folder is synced"
+        assert len(renames) > 2

@@ -169,8 +169,9 @@ def test_quantisation_refuses_what_float32_could_not_restore(encoding: str, valu
 
 @pytest.mark.parametrize("encoding", QUANTISATIONS)
 def test_a_constant_is_kept_exactly(encoding: str) -> None:
-    _, _, back = there_and_back(spec_of(encoding), np.full(5, 3.25, np.float32))
-    np.testing.assert_array_equal(back, np.full(5, 3.25))
+    for value in (3.25, 0.001, 1e-4, 0.3, -7.7, 3e8, 0.0):
+        _, _, back = there_and_back(spec_of(encoding), np.full(5, value, np.float32))
+        np.testing.assert_array_equal(back, np.full(5, value, np.float32))
 
 
 def test_a_quantised_field_without_its_scale_is_an_error() -> None:

@@ -139,7 +139,7 @@ def test_a_disk_that_is_full(small_disk: Path, tmp_path: Path, num_workers: int)
     old = DataPreprocessor(settings).run()
     (tmp_path / "rows.csv").write_text("\n".join(["path", *paths]) + "\n")
 
-    with pytest.raises(StoreSpaceError, match=rf"{small_disk}/store: .*bytes are free.*continues") as caught:
+    with pytest.raises(StoreSpaceError, match=rf"{small_disk}/store: .*bytes are free.*to continue") as caught:
         DataPreprocessor(settings).run()
     assert int(re.findall(r"([0-9,]+) bytes are free", str(caught.value))[0].replace(",", "")) < 4 << 20
     assert verify(small_disk / "store").content_hash == old.content_hash

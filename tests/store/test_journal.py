@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from flatout.store import journal as journals
+from flatout.store import verify
 from flatout.store.journal import JOURNAL, Journal, JournalHead, begin, discard, find, planned_rows
 from flatout.store.metadata import ShardMeta
 from flatout.store.task import BadRow, Receipt
@@ -159,3 +160,25 @@ def test_a_line_is_synced_before_it_counts(
     with pytest.raises(OSError, match="luck"):
         written.append(receipt_of(tmp_path, 10))
     assert 10 not in written.receipts
+
+
+def test_a_damaged_shard_of_an_unfinished_run_is_made_again(
+    source: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not wedge every later prepare."""
+    from flatout.store import commit as commits
+    from flatout.store import prepare as prepares
+
+    def cut_off(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prepares, "commit", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        source.prepare()
+    monkeypatch.setattr(prepares, "commit", commits.commit)
+    shard = sorted((source.store / "shards").glob("*.h5"))[0]
+    data = bytearray(shard.read_bytes())
+    data[2000:2600] = bytes(600)
+    shard.write_bytes(data)
+    assert source.prepare().num_samples == len(source.rows)
+    assert verify(source.store)

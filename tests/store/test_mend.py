@@ -18,11 +18,11 @@ from flatout.store.mend import config_of_store
 pytestmark = pytest.mark.usefixtures("few_shards")
 
 
-def mended(folder: Path, expected_hash: str) -> Any:
+def mended(folder: Path, expected_hash: str, *, trusted: bool = False) -> Any:
     """Repair what verify finds, and check that the store is whole and what it was."""
     report = verify(folder)
     assert not report
-    stats = repair(folder, report)
+    stats = repair(folder, report, trusted=trusted)
     again = verify(folder)
     assert again.damage == ()
     assert again.content_hash == stats.content_hash == expected_hash
@@ -60,12 +60,14 @@ def test_all_shards_at_once(prepared: Any, shard_paths: Callable[..., list[Path]
 
 
 @pytest.mark.parametrize("lose", [True, False])
-def test_the_index_is_rebuilt_from_the_shards(prepared: Any, flip_bit: Callable[..., None], lose: bool) -> None:
+def test_without_its_index_everything_is_made_again(
+    prepared: Any, flip_bit: Callable[..., None], lose: bool
+) -> None:
     expected = hash_of(prepared.store)
     path = prepared.store / StoreReader(prepared.store).meta.index
     path.unlink() if lose else flip_bit(path, 50)
     stats = mended(prepared.store, expected)
-    assert (stats.processed, stats.unchanged) == (0, 12)
+    assert (stats.processed, stats.unchanged) == (12, 0)
     assert prepared.prepare().processed == 0  # and it says again what every sample was made from
 
 
@@ -75,8 +77,7 @@ def test_index_and_a_shard_together(
     expected = hash_of(prepared.store)
     flip_bit(shard_paths(prepared.store)[2], 5000)
     (prepared.store / StoreReader(prepared.store).meta.index).unlink()
-    stats = mended(prepared.store, expected)
-    assert (stats.processed, stats.unchanged) == (4, 8)
+    assert mended(prepared.store, expected).processed == 12
 
 
 @pytest.mark.parametrize("name", ["preprocessed_data.h5", "quarantine.jsonl", "preprocessing_stats.json"])
@@ -125,8 +126,8 @@ def test_with_a_transform_that_stands_beside_the_config(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p != str(source.folder)])
     monkeypatch.delitem(sys.modules, "mend_recipe")
-    mended(source.store, expected)
-    assert config_of_store(source.store).config_dir == source.folder
+    mended(source.store, expected, trusted=True)
+    assert config_of_store(source.store, trusted=True).config_dir == source.folder
 
 
 def test_a_store_of_a_few_rows_stays_one(source: Any, shard_paths: Callable[..., list[Path]]) -> None:
@@ -161,8 +162,7 @@ def test_a_source_that_changed_after_the_index_was_written_is_read_again(source:
     source.put(2, seed=5)
     os.utime(source.folder / "s02.npy")  # now: after the root
     (source.store / StoreReader(source.store).meta.index).unlink()
-    stats = repair(source.store, verify(source.store))
-    assert stats.processed == 1
+    repair(source.store, verify(source.store))
     found = StoreReader(source.store).read(2)["image"]
     np.testing.assert_array_equal(found, np.load(source.folder / "s02.npy"))
 
@@ -190,3 +190,89 @@ def test_repair_leaves_new_rows_to_the_next_prepare(prepared: Any) -> None:
     (prepared.store / "quarantine.jsonl").unlink()
     mended(prepared.store, expected)
     assert prepared.prepare().num_samples == 13
+
+
+def lose_index(folder: Path) -> None:
+    path = folder / StoreReader(folder).meta.index
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def names_of(folder: Path) -> dict[str, str]:
+    """Class name of each sample."""
+    store = StoreReader(folder)
+    classes = store.fields["label"].classes
+    assert classes is not None
+    return {key: classes[int(store.read(at)["label"])] for at, key in enumerate(store.keys())}
+
+
+def test_neither_a_lost_index_nor_force_renumbers_grown_classes(source: Any) -> None:
+    source.prepare()
+    source.rows[3]["label"] = "ant"  # sorts before the classes there are, is appended behind them
+    source.save()
+    source.prepare()
+    before = names_of(source.store)
+    assert before["s03"] == "ant"
+    lose_index(source.store)
+    mended(source.store, hash_of(source.store))
+    assert names_of(source.store) == before
+    source.prepare(force=True)
+    assert names_of(source.store) == before
+    assert StoreReader(source.store).fields["label"].classes == ("cat", "dog", "eel", "ant")
+
+
+def test_a_lost_index_does_not_pass_old_values_for_new_ones(source: Any) -> None:
+    source.prepare()
+    source.rows[0]["label"] = "eel"
+    source.save()
+    lose_index(source.store)
+    repair(source.store, verify(source.store))
+    assert names_of(source.store)["s00"] == "eel"
+
+
+def test_repair_does_not_mix_samples_of_two_codes(
+    prepared: Any, shard_paths: Callable[..., list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flatout.source.kinds import VERSIONS
+
+    monkeypatch.setitem(VERSIONS, "array", 2)
+    shard_paths(prepared.store)[0].unlink()
+    with pytest.raises(StoreError, match=r"has changed.*flatout prepare"):
+        repair(prepared.store, verify(prepared.store))
+
+
+def test_repair_of_the_view_does_not_pass_old_samples_for_new(
+    prepared: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flatout.source.kinds import VERSIONS
+
+    (prepared.store / "preprocessed_data.h5").unlink()
+    monkeypatch.setitem(VERSIONS, "array", 2)
+    mended(prepared.store, hash_of(prepared.store))
+    assert prepared.prepare().processed == 12
+
+
+def test_the_code_of_a_store_runs_only_if_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "evil_maker.py").write_text(
+        "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\n"
+        "def make(row):\n    return {'x': [1.0, 2.0]}\n"
+    )
+    (tmp_path / "m.csv").write_text("id\na\nb\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = {
+        "manifest": str(tmp_path / "m.csv"),
+        "transform": "evil_maker:make",
+        "num_workers": 0,
+        "preprocessed_data_dir": str(tmp_path / "store"),
+    }
+    DataPreprocessor(config).run()
+    (tmp_path / "ran").unlink()
+    sys.modules.pop("evil_maker", None)
+    from flatout.source.registry import load_object
+
+    load_object.cache_clear()
+    (tmp_path / "store" / "quarantine.jsonl").unlink()
+    with pytest.raises(StoreError, match="--trust-store"):
+        repair(tmp_path / "store", verify(tmp_path / "store"))
+    assert not (tmp_path / "ran").exists()
+    repair(tmp_path / "store", verify(tmp_path / "store"), trusted=True)
+    assert verify(tmp_path / "store")

@@ -174,9 +174,7 @@ def test_another_machines_lock_is_never_freed(source: Source, tmp_path: Path) ->
     settings = source.settings(tmp_path / "store")
     text = lock.read_text()
 
-    with pytest.raises(
-        StoreLockedError, match=r"on elsewhere since 2026-01-01.*delete .*prepare\.lock"
-    ):
+    with pytest.raises(StoreLockedError, match=r"on elsewhere since 2026-01-01.*delete .*prepare\.lock"):
         DataPreprocessor(settings).run()
 
     assert lock.read_text() == text

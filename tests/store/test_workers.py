@@ -198,7 +198,8 @@ def test_rows_that_hang_are_lost(work: Path, small_shards: Callable[[int], None]
     found = quarantine(work / "store")
     assert found == dict.fromkeys(["10", "20", "9"], ("worker", "no result after 1 s (decode_timeout_s)"))
     assert samples(work / "store") == {key: data for key, data in expected.items() if key not in found}
-    assert not psutil.pid_exists(int((work / "program.pid").read_text()))
+    program = int((work / "program.pid").read_text())
+    assert wait_until(lambda: not psutil.pid_exists(program))
 
 
 def test_a_row_that_eats_memory_is_lost(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:

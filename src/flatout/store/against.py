@@ -55,9 +55,18 @@ def compare_with_source(
     folder: Path,
     num_rows: int | None = None,
     progress: Progress = Silent(),  # noqa: B008  stateless
+    *,
+    trusted: bool = False,
 ) -> SourceReport:
-    """Decode every row, or `num_rows` spread evenly over the manifest, and compare the samples' digests."""
-    config = config_of_store(folder)
+    """Decode every row, or `num_rows` spread evenly over the manifest, and compare the samples' digests.
+
+    Args:
+        trusted: code that the store names (a transform) may be imported and run.
+
+    Raises:
+        StoreError: the sources are not known here, or only code that nobody has vouched for can read them.
+    """
+    config = config_of_store(folder, trusted=trusted)
     version = committed(folder)
     if version is None:
         raise AssertionError("config_of_store has read the root")

@@ -53,7 +53,8 @@ def commit(
     samples = _complete(samples, fields, codes[positions], job.groups[positions])
     refuse_twins(samples)
     is_same = before is not None and _is_same(before, job, fields, samples, splits, bad)
-    if is_same and not has_pending(folder):
+    has_companions = all((folder / name).is_file() for name in (VIEW, QUARANTINE, STATS))
+    if is_same and has_companions and not has_pending(folder):
         journal.discard(folder)
         return before.meta  # type: ignore[return-value, union-attr]  # _is_same has seen it
     index, index_hash = write_index(folder, samples)

@@ -1,7 +1,8 @@
 """Compact: give back the space of samples that no longer stand for anything.
 
-Shards with dead rows are written anew without them; then shards, indexes and other files that the root does
-not name are deleted. Readers that are open keep what they have mapped.
+Shards with dead rows are written anew without them; then shards and indexes that neither the root nor the
+journal of an interrupted prepare names are deleted. Readers that are open keep what they have mapped, and are
+told to open the store anew when they need what is gone.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from flatout.source import hash_file
-from flatout.store import layout
+from flatout.store import journal, layout
 from flatout.store.companions import settle
-from flatout.store.index import read_index, write_index
+from flatout.store.index import read_index, rows_by_shard, write_index
 from flatout.store.limits import disk_errors
 from flatout.store.lock import locked
 from flatout.store.metadata import SHARD_FOLDER, ShardMeta, StoreMeta, load_metadata, save_metadata
@@ -41,7 +42,7 @@ class CompactResult:
 
 
 def compact(folder: Path) -> CompactResult:
-    """Rewrite shards with dead rows and delete what the root does not name.
+    """Rewrite shards with dead rows and delete what neither the root nor a journal names.
 
     Raises:
         StoreMissingError, StoreLockedError, StoreCorruptError: as named. A damaged shard is never rewritten.
@@ -49,7 +50,7 @@ def compact(folder: Path) -> CompactResult:
     with disk_errors(folder), locked(folder):
         before = sum(path.stat().st_size for path in _store_files(folder))
         meta = load_metadata(folder)
-        index = read_index(folder / meta.index)
+        index = read_index(folder / meta.index, num_rows=meta.num_samples)
         numbers = index["shard"].to_numpy()
         live = np.bincount(numbers, minlength=len(meta.shards))
         thin = [n for n, shard in enumerate(meta.shards) if live[n] < shard.rows]
@@ -62,11 +63,12 @@ def compact(folder: Path) -> CompactResult:
 
 
 def _rewrite(folder: Path, meta: StoreMeta, index: Any, thin: list[int]) -> StoreMeta:
-    shards, rows = index["shard"].to_numpy().copy(), index["row"].to_numpy().copy()
+    rows = index["row"].to_numpy().copy()
     metas = list(meta.shards)
     next_number = 1 + max(int(shard.file.partition("-")[0]) for shard in metas)
+    positions = rows_by_shard(index["shard"].to_numpy(), len(metas))
     for at, number in enumerate(thin):
-        mine = np.flatnonzero(shards == number)
+        mine = positions[number]
         mine = mine[np.argsort(rows[mine], kind="stable")]
         metas[number] = _copy_rows(folder, meta, metas[number], rows[mine], next_number + at)
         rows[mine] = np.arange(len(mine), dtype=np.int32)
@@ -109,7 +111,10 @@ def _encoded(reader: ShardReader, row: int, key: str) -> EncodedSample:
 
 
 def _delete_unnamed(folder: Path, meta: StoreMeta) -> int:
-    named = {meta.index, *(shard.file for shard in meta.shards)}
+    """Shards that an interrupted prepare has finished stay: its journal names them, and it may go on."""
+    under_way = journal.find(folder)
+    finished = [*under_way.head.adopted, *under_way.shards()] if under_way is not None else []
+    named = {meta.index, *(shard.file for shard in (*meta.shards, *finished))}
     deleted = 0
     for path in _store_files(folder):
         if path.name not in named:

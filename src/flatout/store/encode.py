@@ -102,7 +102,9 @@ def _quantise(spec: FieldSpec, array: Array) -> tuple[Array, tuple[float, float]
         )
     if max(abs(low), abs(high)) > MAX_QUANTISED:
         raise SampleError("encode", f"field '{spec.name}': {low:g}..{high:g} is too wide for float32 steps")
-    scale = float(np.float32((high - low) / (high_code - low_code))) or 1.0
+    scale = float(np.float32((high - low) / (high_code - low_code)))
+    if scale == 0.0:  # one value, or a range below float32's steps: kept as the offset, whatever its size
+        return np.zeros(array.shape, _code_dtype(spec)), (1.0, float(np.float32(low)))
     offset = float(np.float32(low - low_code * scale))
     codes = np.rint((array.astype(np.float64) - offset) / scale)
     return codes.clip(low_code, high_code).astype(_code_dtype(spec)), (scale, offset)

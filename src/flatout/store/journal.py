@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from flatout.errors import StoreError
 from flatout.store.files import BINARY, sync_file, temporary_beside, write_all, write_durable_text
 from flatout.store.metadata import SHARD_FOLDER, ShardMeta, field_spec, shard_meta
+from flatout.store.shard_reader import ShardReader
 from flatout.store.task import Receipt
 from flatout.types import FieldSpec
 
@@ -112,6 +114,25 @@ def find(folder: Path) -> Journal | None:
     if lines and not lines[-1].endswith("\n"):
         _rewrite(journal)
     return journal
+
+
+def without_damaged(journal: Journal) -> Journal:
+    """The journal without the shards whose tables are damaged: their tasks are done again."""
+    head, fields = journal.head, journal.head.fields
+    head = replace(head, adopted=tuple(s for s in head.adopted if _is_whole(journal.folder, s, fields)))
+    whole = {
+        task: receipt
+        for task, receipt in journal.receipts.items()
+        if all(_is_whole(journal.folder, shard, fields) for shard in receipt.shards)
+    }
+    return Journal(journal.folder, head, whole)
+
+
+def _is_whole(folder: Path, shard: ShardMeta, fields: Sequence[FieldSpec]) -> bool:
+    try:
+        return bool(ShardReader(folder / SHARD_FOLDER / shard.file, shard, fields).tables)
+    except StoreError:
+        return False
 
 
 def planned_rows(journal: Journal) -> Any | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from flatout.config import Config, load_config
 from flatout.errors import StoreCorruptError, StoreError
 from flatout.source import hash_key
 from flatout.store.commit import read_quarantine
+from flatout.store.fingerprint import Fingerprint, explain_difference
 from flatout.store.index import read_index
-from flatout.store.job import job_from_config
+from flatout.store.job import Job, job_from_config
 from flatout.store.metadata import ROOT, SHARD_FOLDER, StoreMeta, load_metadata
 from flatout.store.prepare import PrepareOptions, prepare
 from flatout.store.progress import Progress, Silent
@@ -19,11 +22,15 @@ from flatout.store.statistics import RunStats
 from flatout.store.verification import VerifyReport
 
 
-def config_of_store(folder: Path) -> Config:
+def config_of_store(folder: Path, *, trusted: bool = False) -> Config:
     """The config that made a store, as the root keeps it.
 
+    Args:
+        trusted: code that the root names (a transform) may be imported and run.
+
     Raises:
-        StoreError: the store was made from a dataset object, which only its program has.
+        StoreError: the store was made from a dataset object, which only its program has; or by code that
+            nobody has vouched for.
     """
     settings = dict(load_metadata(folder).settings)
     if settings.get("manifest") is None:
@@ -33,16 +40,34 @@ def config_of_store(folder: Path) -> Config:
         )
     config_dir = settings.pop("config_dir", None)
     config = load_config({**settings, "preprocessed_data_dir": str(folder)}, environ={})
-    config._config_dir = None if config_dir is None else Path(config_dir)
+    # Looked for in the config, not in the settings: other spellings of a key mean the same.
+    custom = [f"kind '{section.name}'" for section in config.fields.values() if section.kind == "custom"]
+    code = [repr(config.transform)] * (config.transform is not None) + custom
+    if code and not trusted:
+        raise StoreError(
+            f"{folder} was made by {code[0]} from {config_dir}; to run this code say --trust-store (from Python: "
+            "trusted=True) if you know where the store comes from, or run 'flatout prepare' with its own config"
+        )
+    # A folder that a stranger names may not be imported from at all: a module there could be called nibabel.
+    config._config_dir = Path(config_dir) if trusted and config_dir is not None else None
     return config
 
 
-def repair(folder: Path, report: VerifyReport, progress: Progress = Silent()) -> RunStats:  # noqa: B008  stateless
+def repair(
+    folder: Path,
+    report: VerifyReport,
+    progress: Progress = Silent(),  # noqa: B008  stateless
+    *,
+    trusted: bool = False,
+) -> RunStats:
     """Make again what the report names; the rest of the store stays as it is.
+
+    Without its index nobody can tell which samples are live and what they were made from: then every row is
+    made again. Rows that came to the manifest since are left to the next prepare.
 
     Raises:
         StoreCorruptError: the root is lost, so nobody knows what the store was.
-        StoreError: the sources are not known here.
+        StoreError: the sources are not known here, or the code that made the samples has changed since.
     """
     damaged = {damage.file for damage in report.damage}
     if ROOT in damaged:
@@ -51,20 +76,42 @@ def repair(folder: Path, report: VerifyReport, progress: Progress = Silent()) ->
             "backup, or run 'flatout prepare --force' with the config that made the store"
         )
     meta = load_metadata(folder)
-    config = config_of_store(folder)
+    config = config_of_store(folder, trusted=trusted)
+    is_index_lost = meta.index in damaged
     options = PrepareOptions(
+        force=is_index_lost,
         distrusted=frozenset(report.damaged_shards),
-        recover_index=meta.index in damaged,
-        only_rows=None if meta.index in damaged else _known_rows(folder, meta),
-        accept_fingerprint=True,
+        only_rows=None if is_index_lost else _known_rows(folder, meta),
         rewrite=True,
     )
-    stats = prepare(config, lambda known: job_from_config(config, known), options, progress)
+    makes_samples = is_index_lost or bool(report.damaged_shards)
+
+    def make_job(known: Mapping[str, Sequence[str]]) -> Job:
+        return _same_job(job_from_config(config, known), meta, folder, makes_samples)
+
+    stats = prepare(config, make_job, options, progress)
     named = {shard.file for shard in load_metadata(folder).shards}
     for name in report.damaged_shards:
         if name not in named:
             (folder / SHARD_FOLDER / name).unlink(missing_ok=True)
     return stats
+
+
+def _same_job(job: Job, meta: StoreMeta, folder: Path, makes_samples: bool) -> Job:
+    """The job under the fingerprint that the store's samples were made with.
+
+    New samples beside old ones must come from the same code; and old ones must not pass for new.
+    """
+    old = Fingerprint.from_json(meta.fingerprint)
+    if old.digest == job.fingerprint.digest:
+        return job
+    if makes_samples:
+        changes = "; ".join(explain_difference(old, job.fingerprint))
+        raise StoreError(
+            f"{folder} cannot be repaired: what made its samples has changed ({changes}), so new ones would "
+            "differ from the rest. 'flatout prepare' with its config makes all of them anew"
+        )
+    return replace(job, fingerprint=old)
 
 
 def _known_rows(folder: Path, meta: StoreMeta) -> frozenset[int]:

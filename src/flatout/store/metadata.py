@@ -11,7 +11,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from flatout.errors import StoreCorruptError, StoreMissingError, StoreVersionError
+from flatout.errors import StoreCorruptError, StoreError, StoreMissingError, StoreVersionError
 from flatout.store import layout
 from flatout.store.files import write_durable_text
 from flatout.types import FieldSpec
@@ -20,6 +20,8 @@ FORMAT_VERSION = 1
 ROOT = "data_metadata.json"
 SHARD_FOLDER = "shards"
 MAX_ROOT_BYTES = 1 << 30
+KEY_HASH_BYTES = 8
+"""What every row takes at least in its shard: nobody makes room for more rows than a file can hold."""
 
 _SHARD_NAME = re.compile(r"[0-9]{6,}-[0-9a-f]{16}\.h5")
 _INDEX_NAME = re.compile(r"index-[0-9a-f]{16}\.parquet")
@@ -64,6 +66,14 @@ class StoreMeta:
 def is_store(folder: Path) -> bool:
     """Whether a store's root stands here."""
     return (folder / ROOT).is_file()
+
+
+def is_replaced(folder: Path, meta: StoreMeta) -> bool:
+    """Whether another root stands here now than this one, or none that can be read."""
+    try:
+        return load_metadata(folder) != meta
+    except (StoreError, OSError):
+        return True
 
 
 def save_metadata(folder: Path, meta: StoreMeta) -> None:
@@ -155,6 +165,9 @@ def _check_sense(meta: StoreMeta) -> None:
     num_datasets = len(layout.dataset_paths(meta.fields))
     if any(len(shard.at) != num_datasets for shard in meta.shards):
         raise ValueError(f"a shard does not have the {num_datasets} datasets of its fields")
+    for shard in meta.shards:
+        if shard.rows * KEY_HASH_BYTES > shard.size:
+            raise ValueError(f"shard {shard.file} cannot hold {shard.rows:,} rows in {shard.size:,} bytes")
     if type(meta.num_samples) is not int or not 0 <= meta.num_samples <= sum(s.rows for s in meta.shards):
         raise ValueError(f"{meta.num_samples} samples in shards that do not hold them")
 

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from flatout.errors import PrepareError
+from flatout.store.cgroup import read_limits
 from flatout.store.line import Line
 from flatout.store.process import WorkerDiedError, WorkerProcess
 from flatout.store.specify import Forms
@@ -163,8 +164,10 @@ class LocalPool:
 
 
 def free_memory_bytes() -> int:
-    """What processes may still take before the machine swaps or kills one."""
-    return int(psutil.virtual_memory().available)
+    """What processes may still take before the machine, or the container around them, swaps or kills one."""
+    on_machine = int(psutil.virtual_memory().available)
+    in_container = read_limits().free_bytes
+    return on_machine if in_container is None else min(on_machine, in_container)
 
 
 def _next(results: SimpleQueue[Any], threads: Sequence[threading.Thread]) -> Any:

@@ -33,7 +33,14 @@ from flatout.store.samples import RowFinder, row_hashes, samples_of_shards
 from flatout.store.start import Planner, Start, extends, row_table
 from flatout.store.statistics import RunStats
 from flatout.store.task import BadRow, Receipt, TaskSetup
-from flatout.store.versions import Version, committed, known_classes, recovered, with_records
+from flatout.store.versions import (
+    Version,
+    broken_shards,
+    classes_of_root,
+    committed,
+    known_classes,
+    with_records,
+)
 from flatout.types import Array, FieldSpec
 
 logger = logging.getLogger("flatout.prepare")
@@ -49,8 +56,6 @@ class PrepareOptions:
     """Keep samples although the code or settings that made them changed."""
     distrusted: frozenset[str] = frozenset()
     """Shard files whose samples are made again (repair)."""
-    recover_index: bool = False
-    """The index is lost: take the samples from the shards themselves (repair)."""
     only_rows: frozenset[int] | None = None
     """Hashes of the keys of the rows that may be made; others wait for the next prepare (repair)."""
     rewrite: bool = False
@@ -103,16 +108,13 @@ class _Prepare:
         self._started = time.perf_counter()
 
     def run(self, make_job: Callable[[Mapping[str, Sequence[str]]], Job]) -> RunStats:
-        is_fresh = self._options.force or self._options.recover_index
-        version = None if is_fresh else committed(self._folder, self._options.distrusted)
+        version = None if self._options.force else self._committed()
         journal = journals.find(self._folder)
+        journal = None if journal is None else journals.without_damaged(journal)
         job = self._settle_job(make_job, version, journal)
         finder = RowFinder(job.key_hashes, job.manifest.keys)
         with make_engine(self._config, job.sys_path) as engine:
             states = self._scan(job, finder, version, journal)
-            if self._options.recover_index:
-                rows = row_table(job.key_hashes, states)
-                version = recovered(self._folder, self._options.distrusted, rows)
             version = self._usable(version, job)
             planner = Planner(
                 self._config,
@@ -132,14 +134,21 @@ class _Prepare:
             receipts = self._make(engine, job, finder, start)
         return self._commit(job, finder, states, start, receipts)
 
+    def _committed(self) -> Version | None:
+        """The version that the root names; samples of shards that are gone or cut short do not count."""
+        broken = broken_shards(self._folder)
+        if fresh := sorted(broken - self._options.distrusted):
+            self._say(f"{len(fresh)} shards are missing or cut short ({fresh[0]}); making their samples again")
+        return committed(self._folder, self._options.distrusted | broken)
+
     def _settle_job(
         self,
         make_job: Callable[[Mapping[str, Sequence[str]]], Job],
         version: Version | None,
         journal: Journal | None,
     ) -> Job:
-        """The job, with classes numbered as the samples that exist have them."""
-        job = make_job(version.classes if version is not None else {})
+        """The job, with classes numbered as the samples that exist have them, or had before a --force."""
+        job = make_job(version.classes if version is not None else classes_of_root(self._folder))
         if journal is not None and journal.head.fingerprint.get("digest") == job.fingerprint.digest:
             classes = known_classes(version, journal)
             job = job if extends(job, classes) else make_job(classes)
@@ -222,6 +231,7 @@ class _Prepare:
             folder=str(self._folder / SHARD_FOLDER),
             allow_nonfinite=frozenset(allowed),
             safe=self._options.safe,
+            max_sample_bytes=self._config.max_sample_bytes,
         )
 
     def _commit(
@@ -251,6 +261,9 @@ class _Prepare:
             wall_s=time.perf_counter() - self._started,
             num_workers=count_workers(self._config),
         )
+        num_left_out = len(job.manifest) - len(np.unique(positions)) - len(bad)
+        if self._config.limit is not None and num_left_out:
+            self._say(f"{num_left_out:,} rows are left out until a run without --limit")
         shards, facts = (*old_shards, *new_shards), stats.to_json()
         before = None if self._options.rewrite else start.version
         meta = commit(self._folder, job, fields, shards, samples, positions, bad, facts, before=before)

@@ -201,9 +201,14 @@ def _start(shared: IO[bytes], lifeline: int, sys_path: Sequence[str]) -> subproc
         [sys.executable, "-m", "flatout.store.worker", name, str(lifeline), *sys_path],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), **_KEEP_HEAP},
+        env=worker_environment(),
         **({} if _IS_WINDOWS else posix),
     )
+
+
+def worker_environment() -> dict[str, str]:
+    """The environment that workers run in: one thread each, and a heap that is kept."""
+    return {**os.environ, **dict.fromkeys(_ONE_THREAD, "1"), **_KEEP_HEAP}
 
 
 def _is_readable(pipe: int) -> bool:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flatout.errors import StoreCorruptError
+from flatout.errors import StoreCorruptError, StoreError
 from flatout.store.index import RECORDS, index_schema, read_index
-from flatout.store.metadata import SHARD_FOLDER, load_metadata
+from flatout.store.metadata import SHARD_FOLDER, StoreMeta, is_replaced, load_metadata
 from flatout.store.shard_reader import ShardReader
 from flatout.types import Array
 
@@ -19,7 +21,8 @@ from flatout.types import Array
 class StoreReader:
     """One consistent version of a store. Opening checks that every shard is there and of its size.
 
-    Safe to pickle and to use after a fork: shards are mapped again, lazily, in each process.
+    Safe to pickle and to use after a fork: shards are mapped again, lazily, in each process. An unpickled
+    reader is of the same version, whatever was prepared meanwhile.
 
     Example:
         >>> store = StoreReader("prepared")                                # doctest: +SKIP
@@ -28,8 +31,10 @@ class StoreReader:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
-        self.meta = load_metadata(self.folder)
+        self._open(Path(folder), load_metadata(Path(folder)))
+
+    def _open(self, folder: Path, meta: StoreMeta) -> None:
+        self.folder, self.meta = folder, meta
         self.fields = {spec.name: spec for spec in self.meta.fields}
         self._check_sizes()
         self._shards: dict[int, ShardReader] = {}
@@ -39,19 +44,17 @@ class StoreReader:
         return self.meta.num_samples
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"folder": self.folder}
+        return {"folder": self.folder, "meta": self.meta}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["folder"])  # type: ignore[misc]
+        self._open(state["folder"], state["meta"])
 
     @cached_property
     def numbers(self) -> dict[str, Array]:
         """The index's numeric columns: key_hash, split, group, shard, row, and lengths of ragged fields."""
         schema = index_schema(self.meta.fields)
         wanted = [name for name in schema.names if name not in RECORDS]
-        table = read_index(self.index_path, wanted)
-        if table.num_rows != len(self):
-            raise self._bad_index(f"{table.num_rows:,} rows, the root says {len(self):,}")
+        table = self._read_index(wanted)
         is_whole = not any(column.null_count for column in table.columns)
         if not is_whole or [*table.schema] != [schema.field(name) for name in wanted]:
             raise self._bad_index("other columns than an index has")
@@ -68,7 +71,7 @@ class StoreReader:
 
     def keys(self) -> list[str]:
         """Every sample's key, in index order; read from disk on each call."""
-        return read_index(self.index_path, ["key"])["key"].to_pylist()  # type: ignore[no-any-return]
+        return self._read_index(["key"])["key"].to_pylist()  # type: ignore[no-any-return]
 
     def positions(self, split: str) -> Array:
         """Positions of a split's samples, in index order."""
@@ -82,7 +85,9 @@ class StoreReader:
             self._shards, self._pid = {}, os.getpid()
         if number not in self._shards:
             meta = self.meta.shards[number]
-            self._shards[number] = ShardReader(self.folder / SHARD_FOLDER / meta.file, meta, self.meta.fields)
+            path = self.folder / SHARD_FOLDER / meta.file
+            with self._explained(path):
+                self._shards[number] = ShardReader(path, meta, self.meta.fields)
         return self._shards[number]
 
     def read(self, position: int) -> dict[str, Array]:
@@ -102,12 +107,36 @@ class StoreReader:
     def _check_sizes(self) -> None:
         for meta in self.meta.shards:
             path = self.folder / SHARD_FOLDER / meta.file
-            try:
-                size = path.stat().st_size
-            except OSError as error:
-                raise self._damaged(path, error.strerror or str(error)) from error
-            if size != meta.size:
-                raise self._damaged(path, f"{size:,} bytes instead of {meta.size:,}")
+            with self._explained(path):
+                self._check_size(path, meta.size)
+
+    def _check_size(self, path: Path, expected: int) -> None:
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise self._damaged(path, error.strerror or str(error)) from error
+        if size != expected:
+            raise self._damaged(path, f"{size:,} bytes instead of {expected:,}")
+
+    def _read_index(self, columns: Sequence[str]) -> Any:
+        with self._explained(self.index_path):
+            return read_index(self.index_path, columns, len(self))
+
+    @contextmanager
+    def _explained(self, path: Path) -> Iterator[None]:
+        """A file that is gone because the store has another version now is no damage.
+
+        Raises:
+            StoreError: it is gone, and the root is another one than this reader's.
+        """
+        try:
+            yield
+        except StoreCorruptError as error:
+            if path.exists() or not is_replaced(self.folder, self.meta):
+                raise
+            raise StoreError(
+                f"{path} is gone: the store was compacted or prepared again since it was opened; open it anew"
+            ) from error
 
     def _bad_index(self, reason: str) -> StoreCorruptError:
         return StoreCorruptError(

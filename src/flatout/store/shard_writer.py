@@ -76,6 +76,8 @@ class ShardWriter:
         self._samples: dict[str, list[Array]] = {spec.name: [] for spec in fields}
         self._scales: dict[str, list[tuple[float, float]]] = {spec.name: [] for spec in fields}
         self._crcs: dict[str, list[int]] = {spec.name: [] for spec in fields}
+        self._padded = [spec for spec in fields if spec.is_ragged and spec.compression != "none"]
+        self._longest = {spec.name: 0 for spec in self._padded}
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -100,6 +102,14 @@ class ShardWriter:
             return EncodedSample(key, key_hash, part, stored, scales, dict.fromkeys(stored, 0))
         return EncodedSample.of(key, key_hash, part, stored, scales)
 
+    def padded_bytes(self, samples: Sequence[EncodedSample]) -> int:
+        """Bytes of the compressed ragged fields, padding included, if these samples joined the shard."""
+        total = 0
+        for spec in self._padded:
+            longest = max(self._longest[spec.name], *(s.stored[spec.name].size for s in samples))
+            total += longest * spec.stored_dtype.itemsize * (len(self) + len(samples))
+        return total
+
     def append(self, sample: EncodedSample) -> None:
         """Keep an encoded sample."""
         self._keys.append(sample.key)
@@ -111,6 +121,8 @@ class ShardWriter:
             self._crcs[name].append(sample.crcs[name])
         for name, scale in sample.scales.items():
             self._scales[name].append(scale)
+        for name in self._longest:
+            self._longest[name] = max(self._longest[name], sample.stored[name].size)
         self.num_bytes += sample.num_bytes
 
     def write(self, folder: Path, number: int) -> ShardMeta:

@@ -17,10 +17,12 @@ from flatout.store.metadata import ShardMeta, shard_meta
 from flatout.store.shard_writer import EncodedSample, ShardWriter, WrittenShard
 from flatout.store.specify import ArrayForm, Forms, check_array
 from flatout.timing import StageClock
-from flatout.types import Array, FieldSpec, Row
+from flatout.types import Array, FieldSpec, Limits, Row
 
 SHARD_BYTES = 64 << 20
 """What the plan aims at: large enough for sequential reads, small enough to keep in memory while made."""
+PADDED_BYTES = 4 * SHARD_BYTES
+"""Compressed ragged fields are padded to a shard's longest sample: it is closed before that grows past this."""
 SEAL_BYTES = 2 * SHARD_BYTES
 """A shard is closed before it grows past this, in case the first rows were no measure of the rest."""
 
@@ -95,6 +97,8 @@ class TaskSetup:
     """False skips hashes, crcs and syncs; only the benchmark that measures their cost does so."""
     is_dry: bool = False
     """Make and check every sample, write nothing, report digests."""
+    max_sample_bytes: int = Limits().max_sample_bytes
+    """Largest sample, whoever made it: decoders refuse before they allocate, a transform is checked here."""
 
 
 class ShardTask:
@@ -175,6 +179,9 @@ class ShardTask:
     def _check(self, sample: Mapping[str, Array]) -> dict[str, Array]:
         if missing := [spec.name for spec in self._setup.fields if spec.name not in sample]:
             raise SampleError("check", f"field '{missing[0]}' is missing; got {sorted(sample)}")
+        num_bytes, most = sum(array.nbytes for array in sample.values()), self._setup.max_sample_bytes
+        if num_bytes > most:
+            raise SampleError("check", f"the sample has {num_bytes:,} bytes; max_sample_bytes is {most:,}")
         return {
             spec.name: check_array(spec, sample[spec.name], spec.name in self._setup.allow_nonfinite)
             for spec in self._setup.fields
@@ -185,7 +192,8 @@ class ShardTask:
             self._digests.update({sample.key: sample.digest() for sample in samples})
             return
         num_bytes = sum(sample.num_bytes for sample in samples)
-        if len(self._writer) and self._writer.num_bytes + num_bytes > SEAL_BYTES:
+        is_full = self._writer.num_bytes + num_bytes > SEAL_BYTES
+        if len(self._writer) and (is_full or self._writer.padded_bytes(samples) > PADDED_BYTES):
             self._seal()
         for sample in samples:
             self._writer.append(sample)

@@ -16,13 +16,16 @@ from flatout.store import layout
 from flatout.store.checks import content_hash
 from flatout.store.commit import QUARANTINE, STATS
 from flatout.store.companions import pending_hashes
-from flatout.store.index import index_schema, length_column, read_index
-from flatout.store.metadata import ROOT, SHARD_FOLDER, StoreMeta, load_metadata
+from flatout.store.index import index_schema, length_column, read_index, rows_by_shard
+from flatout.store.metadata import ROOT, SHARD_FOLDER, StoreMeta, is_replaced, load_metadata
 from flatout.store.progress import Progress, Silent
 from flatout.store.shard_file import check_through_libhdf5
 from flatout.store.shard_reader import ShardReader
 from flatout.store.view import VIEW
 from flatout.types import Array
+
+MAX_READS = 3
+"""Times that a store is read while prepares replace it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +61,46 @@ class VerifyReport:
         return {"ok": bool(self), **asdict(self)}
 
 
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """What the index says of each shard's samples."""
+
+    columns: dict[str, Array]
+    """Numbers that a shard's tables have, too, and `row`."""
+    keys: Any
+    positions: list[Array]
+    """Positions in the index of each shard's samples."""
+
+    @classmethod
+    def of(cls, index: Any, meta: StoreMeta) -> _Places:
+        lengths = [length_column(spec.name) for spec in meta.fields if spec.is_ragged]
+        columns = {name: index[name].to_numpy() for name in ("row", "key_hash", "digest", *lengths)}
+        return cls(columns, index["key"], rows_by_shard(index["shard"].to_numpy(), len(meta.shards)))
+
+
 def verify(folder: Path, progress: Progress = Silent()) -> VerifyReport:  # noqa: B008  stateless
     """Read the whole store and compare it with what it says of itself.
 
+    A prepare or a compaction may go on meanwhile: if a new root stands there afterwards, what seemed damaged
+    may be what was replaced, and everything is read again.
+
     Raises:
         StoreMissingError, StoreVersionError: there is nothing here that could be verified.
+        StoreError: it changed each time it was read.
     """
-    try:
-        meta = load_metadata(folder)
-    except StoreCorruptError as error:
-        return VerifyReport(str(folder), 0, 0, 0, (Damage(ROOT, str(error)),))
+    for _ in range(MAX_READS):
+        try:
+            meta = load_metadata(folder)
+        except StoreCorruptError as error:
+            return VerifyReport(str(folder), 0, 0, 0, (Damage(ROOT, str(error)),))
+        report = _verify_version(folder, meta, progress)
+        if report or not is_replaced(folder, meta):
+            return report
+        progress.say("the store was prepared again meanwhile; reading the new version")
+    raise StoreError(f"{folder} changed {MAX_READS} times while it was read; verify it when no prepare is running")
+
+
+def _verify_version(folder: Path, meta: StoreMeta, progress: Progress) -> VerifyReport:
     damage = list(_companions(folder, meta))
     index, index_damage = _index(folder, meta)
     damage += index_damage
@@ -92,32 +125,31 @@ def verify(folder: Path, progress: Progress = Silent()) -> VerifyReport:  # noqa
 
 
 def _companions(folder: Path, meta: StoreMeta) -> Iterator[Damage]:
-    """View, quarantine and stats are whole, too; a prepare that was cut off may have left newer ones."""
-    pending = pending_hashes(folder)
+    """View, quarantine and stats are whole, too; a prepare that was cut off or goes on may have newer ones."""
     for name in (VIEW, QUARANTINE, STATS):
         try:
-            if hash_file(folder / name) not in (meta.files.get(name), *pending.get(name, ())):
+            found = hash_file(folder / name)
+            # Asked after the file was read: a prepare announces a content before it puts it there.
+            if found != meta.files.get(name) and found not in pending_hashes(folder).get(name, ()):
                 yield Damage(name, "its hash differs from the recorded one")
         except OSError as error:
             yield Damage(name, error.strerror or str(error))
 
 
-def _index(folder: Path, meta: StoreMeta) -> tuple[Any, list[Damage]]:
+def _index(folder: Path, meta: StoreMeta) -> tuple[_Places | None, list[Damage]]:
     """The index, if it is whole, and what is wrong with it."""
     try:
         if hash_file(folder / meta.index) != meta.index_blake3:
             return None, [Damage(meta.index, "its hash differs from the recorded one")]
-        index = read_index(folder / meta.index)
+        index = read_index(folder / meta.index, num_rows=meta.num_samples)
         if index.schema != index_schema(meta.fields) or any(column.null_count for column in index.columns):
             return None, [Damage(meta.index, "it has other columns than an index has")]
-        return index, list(_index_against_root(meta, index))
+        return _Places.of(index, meta), list(_index_against_root(meta, index))
     except (OSError, StoreError) as error:
         return None, [Damage(meta.index, str(error))]
 
 
 def _index_against_root(meta: StoreMeta, index: Any) -> Iterator[Damage]:
-    if index.num_rows != meta.num_samples:
-        yield Damage(meta.index, f"{index.num_rows:,} rows, the root says {meta.num_samples:,}")
     for name, known in (("shard", meta.shards), ("split", meta.splits)):
         numbers = index[name].to_numpy()
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(known):
@@ -127,7 +159,7 @@ def _index_against_root(meta: StoreMeta, index: Any) -> Iterator[Damage]:
         yield Damage(meta.index, "its samples' content hash differs from the root's")
 
 
-def _shard(folder: Path, meta: StoreMeta, number: int, index: Any) -> list[Damage]:
+def _shard(folder: Path, meta: StoreMeta, number: int, index: _Places | None) -> list[Damage]:
     """Everything wrong with one shard; damaged samples by name where they can be told."""
     shard = meta.shards[number]
     path, name = folder / SHARD_FOLDER / shard.file, f"{SHARD_FOLDER}/{shard.file}"
@@ -139,7 +171,8 @@ def _shard(folder: Path, meta: StoreMeta, number: int, index: Any) -> list[Damag
             return damage or [
                 Damage(name, "its hash differs from the recorded one, though every sample is whole")
             ]
-        damage += _against_index(name, reader, _rows_of(index, number))
+        if index is not None:
+            damage += _against_index(name, reader, index, index.positions[number])
         check_through_libhdf5(path, meta.fields, shard)
     except (OSError, StoreError) as error:
         return [Damage(name, str(error))]
@@ -154,17 +187,11 @@ def _bad_samples(reader: ShardReader) -> Iterator[tuple[str, str]]:
             yield keys[row], field
 
 
-def _rows_of(index: Any, number: int) -> Any:
-    if index is None:
-        return None
-    return index.filter(index["shard"].to_numpy() == number)
-
-
-def _against_index(name: str, reader: ShardReader, rows: Any) -> Iterator[Damage]:
+def _against_index(name: str, reader: ShardReader, index: _Places, mine: Array) -> Iterator[Damage]:
     """The index and the shard agree on which sample is where, and on its content."""
-    if rows is None or not rows.num_rows:
+    if not len(mine):
         return
-    at: Array = rows["row"].to_numpy()
+    at = index.columns["row"][mine]
     if at.min() < 0 or at.max() >= len(reader) or len(np.unique(at)) < len(at):
         yield Damage(name, "the index names rows that the shard does not have, or one twice")
         return
@@ -175,6 +202,6 @@ def _against_index(name: str, reader: ShardReader, rows: Any) -> Iterator[Damage
     ragged = [name for name, spec in reader.fields.items() if spec.is_ragged]
     pairs += [(reader.lengths(name), length_column(name), "has another length") for name in ragged]
     for table, column, what in pairs:
-        differs = np.flatnonzero(table[at] != rows[column].to_numpy())
+        differs = mine[table[at] != index.columns[column][mine]]
         for position in differs.tolist():
-            yield Damage(name, f"the sample {what} than the index says", rows["key"][position].as_py())
+            yield Damage(name, f"the sample {what} than the index says", index.keys[position].as_py())

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from flatout.errors import StoreMissingError
+from flatout.errors import StoreError, StoreMissingError
 from flatout.store.fingerprint import Fingerprint
 from flatout.store.index import read_index
 from flatout.store.journal import Journal, planned_rows
-from flatout.store.metadata import ROOT, ShardMeta, StoreMeta, load_metadata
+from flatout.store.metadata import SHARD_FOLDER, ShardMeta, StoreMeta, load_metadata
 from flatout.store.samples import RowFinder, empty_samples, row_hashes, samples_of_shards
 from flatout.types import FieldSpec
 
@@ -67,20 +67,23 @@ def committed(folder: Path, distrusted: Collection[str] = ()) -> Version | None:
     return _without(version, distrusted)
 
 
-def recovered(folder: Path, distrusted: Collection[str], rows: Any) -> Version:
-    """The committed version without its index: what the shards hold, with the sources as they are now.
+def broken_shards(folder: Path) -> frozenset[str]:
+    """Shard files that the root names and that are missing or not of their size."""
+    try:
+        shards = load_metadata(folder).shards
+    except StoreMissingError:
+        return frozenset()
+    sizes = {path.name: path.stat().st_size for path in (folder / SHARD_FOLDER).glob("*.h5")}
+    return frozenset(shard.file for shard in shards if sizes.get(shard.file) != shard.size)
 
-    A source that changed after the root was written does not count: nobody can tell what its sample was
-    made from.
-    """
-    meta = load_metadata(folder)
-    good = tuple(shard for shard in meta.shards if shard.file not in distrusted)
-    samples = samples_of_shards(folder, good, meta.fields)
-    finder = RowFinder(rows["key_hash"].to_numpy(), rows["key_hash"])
-    positions = finder.positions(row_hashes(samples))
-    known = (positions >= 0) & (rows["mtime_ns"].to_numpy()[positions] < (folder / ROOT).stat().st_mtime_ns)
-    samples = with_records(samples.filter(pa.array(known)), positions[known], rows)
-    return Version(samples, good, meta.fields, Fingerprint.from_json(meta.fingerprint), meta)
+
+def classes_of_root(folder: Path) -> dict[str, Sequence[str]]:
+    """Class lists of the store that stands here, whatever else of it is whole: their numbers never change."""
+    try:
+        fields = load_metadata(folder).fields
+    except StoreError:
+        return {}
+    return {spec.name: spec.classes for spec in fields if spec.classes}
 
 
 def _without(version: Version, distrusted: Collection[str]) -> Version:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flatout.loader.cgroup import Limits, read_limits
+from flatout.store.cgroup import Limits, read_limits
 
 GIB = 1 << 30
 
