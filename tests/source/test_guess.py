@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from flatout.config.source import SourceSettings
 from flatout.source.guess import Guess, guess_fields
@@ -23,6 +26,12 @@ def guess_of(manifest: Any) -> Guess:
 
 def fields_of(guess: Guess) -> dict[str, dict[str, Any]]:
     return {name: {"kind": f.kind, **f.model_dump(exclude_defaults=True)} for name, f in guess.fields.items()}
+
+
+def not_used(guess: Guess) -> dict[str, str]:
+    """The reason and the way out for each column that is said to be passed over."""
+    found = (re.fullmatch(r"column '(.+)' is not used: (.+)", note) for note in guess.notes)
+    return {match[1]: match[2] for match in found if match}
 
 
 def table(tmp_path: Path, **columns: list[Any]) -> Guess:
@@ -111,6 +120,9 @@ def test_icu_records(data_dir: Path) -> None:
     assert outcomes["In-hospital_death"] == {"kind": "label"}
     assert outcomes["Survival"] == {"kind": "scalar"}
     assert "RecordID" not in outcomes
+    told = not_used(guess_of(str(data_dir / "seq_icu2012" / "outcomes.csv")))
+    assert list(told) == ["Length_of_stay"], "the key has a note of the manifest"
+    assert told["Length_of_stay"].endswith("set fields.Length_of_stay.kind: scalar to use it")
 
 
 def test_masks_by_name(tmp_path: Path) -> None:
@@ -157,6 +169,7 @@ def test_values_by_type_and_name(tmp_path: Path) -> None:
     assert kinds == {
         "signal": "signal",
         "diagnosis": "label",
+        "target": "label",
         "grade": "label",
         "weight_g": "scalar",
         "change": "scalar",
@@ -165,7 +178,13 @@ def test_values_by_type_and_name(tmp_path: Path) -> None:
         "caption": "text",
     }
     assert guess.group_column == "patient_id"
-    assert "column 'comment' is not used" in guess.notes
+    assert not_used(guess) == {
+        "comment": "no value comes twice; set fields.comment.kind: text to use it",
+        "duration": "by its name it describes the file; set fields.duration.kind: scalar to use it",
+        "sample_rate": "by its name it describes the file; set fields.sample_rate.kind: scalar to use it",
+        "md5": "by its name it describes the file; set fields.md5.kind: text to use it",
+        "nothing": "empty in 40 of 40 rows; set fields.nothing.kind: scalar to use it",
+    }
 
 
 def test_a_group_that_leaks_is_not_used_but_said(tmp_path: Path) -> None:
@@ -209,7 +228,7 @@ def test_files_that_nothing_decodes_are_said(tmp_path: Path) -> None:
     (tmp_path / "0.mha").write_text("")
     guess = table(tmp_path, scan=["0.mha", "1.mha"])
     assert guess.fields == {}
-    assert guess.notes == ["column 'scan' holds paths, but nothing decodes '.mha'"]
+    assert not_used(guess)["scan"].startswith("it holds paths, but nothing decodes '.mha'; set a transform")
 
 
 @pytest.mark.parametrize("name", ["split", "Subset", "partition"])
@@ -217,3 +236,116 @@ def test_the_split_is_not_a_field(tmp_path: Path, name: str) -> None:
     guess = table(tmp_path, file=["a.wav", "b.wav"], **{name: ["train", "test"]})
     assert list(guess.fields) == ["signal"]
     assert guess.split_column == name
+
+
+@pytest.mark.parametrize("name", ["label", "Class", "target", "tumour_class", "patient_outcome"])
+@pytest.mark.parametrize(
+    "values", [["a", "b"], ["a", "a"], ["a"], [0, 1, 2], [5], [-1, 1], [1.0, 0.0, 2.0], [True], ["a", None]]
+)
+def test_a_column_called_label_is_one_in_the_smallest_set(tmp_path: Path, name: str, values: list[Any]) -> None:
+    guess = table(tmp_path, file=[f"{i}.wav" for i in range(len(values))], **{name: values})
+    assert fields_of(guess)[name] == {"kind": "label"}
+
+
+def test_a_column_called_label_that_cannot_be_classes(tmp_path: Path) -> None:
+    sentences = [f"{i} " + "no class has a name as long as this sentence has, by far" * 2 for i in range(3)]
+    guess = table(tmp_path, file=["0.wav", "1.wav", "2.wav"], label=sentences, target=[0.5, 1.0, 2.0])
+    assert {name: field.kind for name, field in guess.fields.items()} == {
+        "signal": "signal",
+        "target": "scalar",
+    }
+    assert not_used(guess)["label"] == (
+        "texts of more than 60 characters; set fields.label.kind: text to use it"
+    )
+    again = table(tmp_path, file=["0.wav", "1.wav", "2.wav"], label=[sentences[0], *sentences[:2]])
+    assert again.fields["label"].kind == "label", "long names that come again are classes"
+
+
+def test_many_numbers_called_label_are_doubted(tmp_path: Path) -> None:
+    few = table(tmp_path, target=list(range(40)))
+    assert few.fields["target"].kind == "label"
+    assert "field 'target': label from column 'target' (40 different values; scalar if" in few.notes[0]
+    many = table(tmp_path, target=list(range(1001)))
+    assert many.fields["target"].kind == "scalar"
+    assert "(1,001 different values are many for classes)" in many.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "num_values", "is_label"),
+    [(3, 2, True), (33, 32, True), (34, 33, False), (100, 50, True), (100, 51, False), (3000, 1001, False)],
+)
+def test_texts_that_come_again_are_labels(
+    tmp_path: Path, num_rows: int, num_values: int, is_label: bool
+) -> None:
+    guess = table(tmp_path, cls=[f"v{i % num_values}" for i in range(num_rows)])
+    assert ("cls" in guess.fields) == is_label
+    if not is_label:
+        assert not_used(guess)["cls"] == (
+            f"{num_values:,} different values are many for classes; set fields.cls.kind: label to use it"
+        )
+
+
+def test_one_odd_row_adds_no_field(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"file": f"{i}.wav", "label": "ab"[i % 2], "half": i // 4} for i in range(8)]
+    for row in rows[:4]:
+        row["half"] = None
+    rows.append({"image": "a.png", "class": "x", "age": 3, "label": "a", "half": 1, "note": " "})
+    (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    guess = guess_of(str(tmp_path / "m.jsonl"))
+    assert list(guess.fields) == ["signal", "label", "half"]
+    told = not_used(guess)
+    assert told["image"] == "empty in 8 of 9 rows; set fields.image.kind: image to use it"
+    assert told["class"] == "empty in 8 of 9 rows; set fields.class.kind: label to use it"
+    assert told["age"] == "empty in 8 of 9 rows; set fields.age.kind: label to use it"
+    assert told["note"].startswith("empty in 9 of 9 rows")
+
+
+def test_lists_that_are_mostly_missing_are_no_field(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"t": [[1], [2], [3]], "odd": [None, None, [1]]}), tmp_path / "m.parquet")
+    guess = guess_of(str(tmp_path / "m.parquet"))
+    assert list(guess.fields) == ["t"]
+    assert not_used(guess) == {
+        "odd": "most of its first lists are missing; set fields.odd.kind: sequence to use it"
+    }
+
+
+def test_a_second_group_and_ids_that_are_no_key_are_said(tmp_path: Path) -> None:
+    num = 20
+    guess = table(
+        tmp_path,
+        id=list(range(num)),
+        name=["same"] * num,
+        patient=[f"p{i}" for i in range(num)],
+        speaker=[f"s{i}" for i in range(num)],
+        subject=[i + 0.5 for i in range(num)],
+    )
+    assert guess.group_column == "patient"
+    assert not_used(guess) == {
+        "name": "its name is that of an id; set fields.name.kind: text to use it",
+        "speaker": "splits keep each 'patient' together already; set splits.group: speaker to use it",
+        "subject": "splits keep each 'patient' together already; set splits.group: subject to use it",
+    }
+
+
+def test_offsets_that_are_no_numbers_cut_nothing(tmp_path: Path) -> None:
+    guess = table(tmp_path, file=["a.wav", "b.wav"], offset=["start", 2.0])
+    assert fields_of(guess) == {"signal": {"kind": "signal", "column": "file"}}
+    assert "offset" in not_used(guess)
+
+
+NAMES = ["file", "image_mask", "label", "cls", "id", "name", "patient", "subject", "split", "set", "offset"]
+NAMES += ["duration", "md5", "text", "age", "Length_of_stay", "x"]
+CELLS = st.none() | st.sampled_from(["", "a.wav", "b.png", "train", "c"]) | st.integers(-2, 3) | st.floats()
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data(), st.lists(st.sampled_from(NAMES), min_size=1, unique=True), st.integers(1, 6))
+def test_every_column_is_said(tmp_path: Path, data: st.DataObject, names: list[str], num_rows: int) -> None:
+    cells = st.lists(CELLS, min_size=num_rows, max_size=num_rows)
+    columns = {name: data.draw(cells) for name in names}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    manifest = read_manifest(SourceSettings(manifest=str(tmp_path / "m.jsonl")))
+    notes = [*manifest.notes, *guess_fields(manifest).notes]
+    told = [note for note in notes if "kept as text" not in note and "see base_path" not in note]
+    assert [name for name in names if not any(f"'{name}'" in note for note in told)] == []

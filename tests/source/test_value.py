@@ -75,26 +75,65 @@ def test_unknown_class_among_very_many_stays_a_short_message():
         (["b", "a"], ["c", "b"], ["c", "b", "a"]),
         ([0, 1], ["normal", "murmur"], ["normal", "murmur"]),
         ([0, 2], ["2"], ["2", "0"]),
-        ([1, "a"], None, ["1", "a"]),
+        ([1, "a"], None, None),
+        ([1, "a", "b"], None, ["1", "a", "b"]),
+        ([*map(str, range(1, 13)), "l2"], None, None),
+        (["1.0", "2.0", "l2"], None, None),
+        (["001", "002", "01"], None, ["001", "002", "01"]),
+        (["007", "7", "a"], None, ["007", "7", "a"]),
+        ([1, 1, 1, "a", "b", " b"], None, ["1", "a", "b"]),
         ([], ["a"], ["a"]),
+        ([1, "a", "b"], [], None),
+        ([0, 1, "cta"], ["cat", "dog"], ["cat", "dog"]),
+        (["cat", 1], ["cat", "dog"], ["cat", "dog", "1"]),
+        (["1.0", "2"], ["1.0"], ["1.0", "2"]),
     ],
 )
 def test_collected_classes(values, known, expected):
     assert collect_classes(values, known) == expected
 
 
-@given(st.lists(st.one_of(st.none(), st.integers(-5, 20), st.text(max_size=3), st.booleans())), st.randoms())
+CELLS = st.lists(
+    st.one_of(st.none(), st.integers(-5, 20), st.text("01.ab ", max_size=3), st.booleans(), st.just(2.0))
+)
+
+
+@given(CELLS, st.randoms())
 def test_every_present_cell_has_a_class_whatever_the_order(values, random):
     classes = collect_classes(values, None)
     shuffled = list(values)
     random.shuffle(shuffled)
     assert collect_classes(shuffled, None) == classes
-    assert collect_classes(values, classes) == classes
+    assert collect_classes(values, [] if classes is None else classes) == classes
     convert = make_value("y", LabelField(classes=classes))
     for value in values:
         if value is None or (isinstance(value, str) and not value.strip()):
             continue
         assert classes is None or 0 <= convert(value) < len(classes)
+
+
+@given(CELLS, st.none() | st.lists(st.sampled_from(["a", "b", "7", "007", "1.0"]), unique=True, min_size=1))
+def test_known_classes_stay_first(values, known):
+    found = collect_classes(values, known)
+    assert known is None or found[: len(known)] == known
+    assert found is None or len(set(found)) == len(found)
+
+
+def test_a_typo_among_integers_is_one_bad_cell():
+    cells = [*map(str, range(1, 13)), "l2"]
+    convert = make_value("y", LabelField(classes=collect_classes(cells, None)))
+    assert [int(convert(cell)) for cell in cells[:-1]] == list(range(1, 13))
+    with pytest.raises(SampleError, match="'l2' is no class number.*set classes to use names"):
+        convert("l2")
+
+
+def test_leading_zeros_make_a_name():
+    convert = make_value("y", LabelField(classes=["007", "7"]))
+    assert [int(convert(cell)) for cell in ("007", "7", 7)] == [0, 1, 1]
+    with pytest.raises(SampleError, match="'007' is no class number"):
+        make_value("y", LabelField())("007")
+    with pytest.raises(SampleError, match="unknown class '1'"):
+        make_value("y", LabelField(classes=["01", "02"]))(1)
 
 
 def test_later_classes_never_move_earlier_ones():

@@ -169,7 +169,7 @@ class TestFreeSpace:
         with pytest.raises(StoreSpaceError) as caught:
             DataPreprocessor(source.settings(tmp_path / "store")).run()
 
-        wanted = r"/store: about 8,[0-9]{3},[0-9]{3} bytes are needed, 123,456 are free"
+        wanted = r"/store: about 1,[0-9]{3},[0-9]{3} bytes \(1\.\d MiB\) are needed, 123,456 bytes \(0\.1 MiB\) are free"
         assert re.search(wanted, str(caught.value))
         assert shard_hashes(tmp_path / "store") == {}
 

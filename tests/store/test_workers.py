@@ -50,6 +50,12 @@ def die_once():
         Path("died").touch()
         os.kill(os.getpid(), signal.SIGKILL)
 
+POISON = []
+
+def stumble():
+    if POISON:
+        ctypes.string_at(0)
+
 def raise_(error):
     raise error
 
@@ -78,6 +84,8 @@ ACTS = {
     "program": hang_with_a_program,
     "once": die_once,
     "slow": lambda: time.sleep(0.1),
+    "poison": lambda: POISON.append(1),
+    "victim": stumble,
     "eat": eat,
 }
 
@@ -238,6 +246,19 @@ def test_a_row_that_kills_a_worker_once_is_kept(work: Path, small_shards: Callab
     assert (work / "died").exists()
     assert stats.failed == 0
     assert samples(work / "store") == expected
+
+
+def test_rows_that_crash_only_after_others(work: Path, small_shards: Callable[[int], None]) -> None:
+    """Nobody can tell whose fault it is; the one that it shows at is lost, and the run ends."""
+    small_shards(1)
+    deeds = ["good"] * 20
+    deeds[3], deeds[7] = "poison", "victim"
+
+    DataPreprocessor(settings(work, deeds, num_workers=1)).run()
+
+    reason = "the decoder crashed (signal 11); only after other rows of its shard, not alone"
+    assert quarantine(work / "store") == {"7": ("worker", reason)}
+    assert len(samples(work / "store")) == 19
 
 
 def test_workers_killed_from_outside_cost_nothing(work: Path, small_shards: Callable[[int], None]) -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from flatout.cli.options import JsonOption
 from flatout.cli.output import console, emit_json, say_error
 from flatout.cli.progress import ProgressBar
-from flatout.cli.words import bytes_text, seconds_text
+from flatout.cli.words import bytes_text, count_text, seconds_text
 from flatout.demo import Added, After, Before, Damaged, Demo, Mended, Outcome, Recordings
 from flatout.store import RunStats, VerifyReport
 
@@ -138,15 +138,15 @@ def _tell_before(teller: Teller, before: Before) -> None:
 
 
 def _tell_prepared(teller: Teller, stats: RunStats) -> None:
-    teller.tell(
-        f"{stats.num_samples:,} samples in {seconds_text(stats.wall_s)} with {stats.num_workers} workers."
-    )
+    workers = count_text(stats.num_workers, "worker")
+    teller.tell(f"{stats.num_samples:,} samples in {seconds_text(stats.wall_s)} with {workers}.")
     for row in stats.bad:
         teller.tell(f"bad: {row.path}: {row.error.removeprefix(Path(row.path).name).strip()}", style="red")
 
 
 def _tell_verified(teller: Teller, report: VerifyReport) -> None:
-    size = f"{report.num_samples:,} samples, {report.num_shards:,} shards, {bytes_text(report.num_bytes)}"
+    counts = f"{count_text(report.num_samples, 'sample')}, {count_text(report.num_shards, 'shard')}"
+    size = f"{counts}, {bytes_text(report.num_bytes)}"
     teller.tell(f"{'Everything matches' if report else 'Damaged'}: {size}.", style="" if report else "red")
 
 

@@ -9,7 +9,9 @@ import typer
 
 from flatout.cli.options import JsonOption
 from flatout.cli.output import console, emit_json
+from flatout.cli.places import check_store
 from flatout.cli.progress import ProgressBar
+from flatout.cli.words import count_text
 from flatout.store.export import FORMATS, export_store
 
 
@@ -20,9 +22,10 @@ def export(
     as_json: JsonOption = False,
 ) -> None:
     """Write every sample, restored, as one HDF5 file, WebDataset tars, Parquet, TFRecord or LMDB."""
+    check_store(store)
     with ProgressBar() as progress:
         num_samples = export_store(store, to, output, progress)
     if as_json:
         emit_json({"samples": num_samples, "format": to, "output": str(output)})
     else:
-        console().print(f"{num_samples:,} samples written to {output}", markup=False)
+        console().print(f"{count_text(num_samples, 'sample')} written to {output}", markup=False)

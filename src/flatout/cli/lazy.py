@@ -26,7 +26,9 @@ def load_command(name: str) -> Any:
     target = getattr(import_module(module), attribute)
     if not isinstance(target, typer.Typer):
         target = _as_app(name, target)
-    return typer.main.get_command(target)
+    loaded = typer.main.get_command(target)
+    _hide_types_of_flags(loaded)
+    return loaded
 
 
 def add_stubs(app: typer.Typer) -> None:
@@ -39,6 +41,15 @@ def _as_app(name: str, function: Callable[..., Any]) -> typer.Typer:
     app = typer.Typer(add_completion=False)
     app.command(name)(function)
     return app
+
+
+def _hide_types_of_flags(command: Any) -> None:
+    """Help shows `<bool>` after a flag otherwise, as if it took a value."""
+    for parameter in command.get_params(typer.Context(command)):
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    for inner in getattr(command, "commands", {}).values():
+        _hide_types_of_flags(inner)
 
 
 def _stub() -> None:

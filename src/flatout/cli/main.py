@@ -6,24 +6,21 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Annotated, Any
 
 import typer
 
 import flatout
+from flatout.cli.interruption import Interrupted
 from flatout.cli.lazy import LazyGroup, add_stubs
-from flatout.cli.output import emit_json, emit_text, say_error
+from flatout.cli.output import documents_only, emit_json, emit_text, say_error
 from flatout.errors import ConfigError, FlatoutError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells count it."""
 TERMINATED = 143
 """Exit code after SIGTERM."""
-
-
-class Terminated(KeyboardInterrupt):
-    """The command was asked to end."""
 
 
 def option_name(name: str) -> str:
@@ -61,32 +58,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     command = typer.main.get_command(app)
+    is_json = "--json" in arguments and not {"--help", "-h"} & set(arguments)
+    kept = ""
     try:
-        with _terminable():
+        with _terminable() as terminated, documents_only() if is_json else nullcontext():
             outcome = command.main(args=arguments, prog_name="flatout", standalone_mode=False)
+    except Interrupted as error:
+        outcome, kept = INTERRUPTED, f": {error}"
     except (FlatoutError, typer.TyperException) as error:
-        _report(error, is_json="--json" in arguments)
+        _report(type(error).__name__, _message(error), is_json=is_json)
         return exit_code(error)
-    except (KeyboardInterrupt, typer.Abort) as error:
-        is_terminated = isinstance(error.__cause__ or error, Terminated)
-        say_error("terminated" if is_terminated else "interrupted")
-        return TERMINATED if is_terminated else INTERRUPTED
+    except (KeyboardInterrupt, typer.Abort):
+        outcome = INTERRUPTED
+    if outcome == INTERRUPTED and type(outcome) is int:  # typer turns Ctrl-C into this code itself
+        word = "terminated" if terminated.is_set() else "interrupted"
+        _report("Interrupted", word + kept, is_json=is_json)
+        return TERMINATED if terminated.is_set() else INTERRUPTED
     return outcome if type(outcome) is int else 0
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def _terminable() -> Iterator[threading.Event]:
     """SIGTERM, which schedulers and containers send before they kill, ends a command as Ctrl-C does."""
+    terminated = threading.Event()
 
     def stop(signal_number: int, frame: object) -> None:
-        raise Terminated
+        terminated.set()
+        raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield terminated
         return
     before = signal.signal(signal.SIGTERM, stop)
     try:
-        yield
+        yield terminated
     finally:
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
@@ -98,10 +103,9 @@ def exit_code(error: Exception) -> int:
     return 2 if isinstance(error, ConfigError) else 1
 
 
-def _report(error: Exception, *, is_json: bool) -> None:
-    message = _message(error)
+def _report(kind: str, message: str, *, is_json: bool) -> None:
     if is_json:
-        emit_json({"error": {"type": type(error).__name__, "message": message}})
+        emit_json({"error": {"type": kind, "message": message}})
     else:
         say_error(message)
 

@@ -5,11 +5,32 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from contextvars import ContextVar
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_documents: ContextVar[TextIO | None] = ContextVar("documents", default=None)
+"""Where documents go while standard output is closed to everything else."""
+
+
+@contextmanager
+def documents_only() -> Iterator[None]:
+    """Send all that is printed to standard error, except what `emit_json` and `emit_text` print.
+
+    A user's transform may print while it is imported, and libraries greet: with --json that must not reach
+    whoever parses standard output.
+    """
+    token = _documents.set(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _documents.reset(token)
 
 
 @cache
@@ -33,12 +54,12 @@ def emit_json(document: Any) -> None:
 
     NaN and infinities, which JSON does not have, become null.
     """
-    sys.stdout.write(json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    _output().write(json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def emit_text(text: str) -> None:
     """Print text to standard output as it is."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    _output().write(text if text.endswith("\n") else text + "\n")
 
 
 def say(note: str) -> None:
@@ -49,6 +70,10 @@ def say(note: str) -> None:
 def say_error(message: str) -> None:
     """Print what went wrong to standard error."""
     _labelled("error", "bold red", message)
+
+
+def _output() -> TextIO:
+    return _documents.get() or sys.stdout
 
 
 def _finite(value: Any) -> Any:

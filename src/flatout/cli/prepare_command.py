@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
+from flatout.cli.interruption import Interrupted
 from flatout.cli.options import ConfigOption, JsonOption, SetOption
 from flatout.cli.output import console, emit_json, say
+from flatout.cli.places import check_manifest, check_output, remove_if_empty
 from flatout.cli.progress import ProgressBar
-from flatout.cli.words import bytes_text, seconds_text
+from flatout.cli.words import bytes_text, count_text, seconds_text
 from flatout.config import Config, resolve_config
 from flatout.errors import ConfigError
 from flatout.store import DataPreprocessor, RunStats, compact
@@ -52,6 +57,8 @@ def prepare(
     """
     if config is None and manifest is None:
         raise ConfigError("nothing to prepare: give --config FILE, or a manifest or folder")
+    if manifest is not None:
+        check_manifest(manifest)
     overrides: dict[str, Any] = {
         "manifest": manifest,
         "base_path": base_path and str(base_path),
@@ -65,13 +72,9 @@ def prepare(
     settings, notes = resolve_config(config or {}, overrides=overrides, sets=set_ or ())
     for note in notes:
         say(note)
-    try:
-        with ProgressBar() as progress:
-            preprocessor = DataPreprocessor(settings)
-            stats = preprocessor.run(force, accept_fingerprint=accept_fingerprint, progress=progress)
-    except KeyboardInterrupt:
-        say("stopped: finished shards are kept; the same command continues where this one was")
-        raise
+    with _stopping_well(settings), ProgressBar() as progress:
+        preprocessor = DataPreprocessor(settings)
+        stats = preprocessor.run(force, accept_fingerprint=accept_fingerprint, progress=progress)
     freed = compact(Path(str(settings.preprocessed_data_dir))).bytes_freed if compact_ else 0
     if as_json:
         emit_json({**stats.to_json(), "content_hash": stats.content_hash, "bytes_freed": freed})
@@ -79,14 +82,35 @@ def prepare(
         _show(settings, stats, freed)
 
 
+@contextmanager
+def _stopping_well(settings: Config) -> Iterator[None]:
+    """A prepare that made nothing leaves no folder behind; one that is stopped says what stays."""
+    folder = Path(settings.preprocessed_data_dir) if settings.preprocessed_data_dir else None
+    if folder is not None:
+        check_output(folder)
+    is_new = folder is not None and not folder.exists()
+    try:
+        yield
+    except BaseException as error:
+        if folder is not None and is_new:
+            remove_if_empty(folder)
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted(
+                "finished shards are kept; the same command continues where this one was"
+            ) from error
+        raise
+
+
 def _show(settings: Config, stats: RunStats, freed: int) -> None:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    folder = Path(str(settings.preprocessed_data_dir)).absolute()
     made = f"{stats.processed - stats.failed:,} made, {stats.unchanged:,} unchanged"
-    table.add_row("store", str(settings.preprocessed_data_dir))
+    made += f", {stats.removed:,} removed or replaced" if stats.removed else ""
+    table.add_row("store", escape(str(folder)))
     table.add_row("samples", f"{stats.num_samples:,}")
     table.add_row("rows", made + (f", [red]{stats.failed:,} bad[/red]" if stats.failed else ""))
     if stats.processed:
-        rate = f"{stats.rows_per_s:,.0f} rows/s, {stats.num_workers} workers"
+        rate = f"{stats.rows_per_s:,.0f} rows/s, {count_text(stats.num_workers, 'worker')}"
         table.add_row("time", f"{seconds_text(stats.wall_s)} ({rate})")
         table.add_row("size", f"{bytes_text(stats.bytes_in)} read, {bytes_text(stats.bytes_out)} written")
     for name, error in stats.largest_errors.items():
@@ -97,4 +121,5 @@ def _show(settings: Config, stats: RunStats, freed: int) -> None:
     for row in stats.bad[:SHOWN_BAD]:
         console().print(f"bad: {row.path or row.key}: {row.stage}: {row.error}", style="red", markup=False)
     if stats.failed:
-        console().print(f"all {stats.failed:,} are in {settings.preprocessed_data_dir}/quarantine.jsonl")
+        where = "it is" if stats.failed == 1 else f"all {stats.failed:,} are"
+        console().print(f"{where} in {folder / 'quarantine.jsonl'}", markup=False)

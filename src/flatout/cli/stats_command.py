@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from flatout.cli.options import ConfigOption, JsonOption, SetOption
 from flatout.cli.output import console, emit_json, say
+from flatout.cli.places import check_finished, check_manifest
 from flatout.cli.progress import ProgressBar
-from flatout.cli.words import bytes_text
+from flatout.cli.words import bytes_text, count_text
 from flatout.config import resolve_config
 from flatout.errors import ConfigError
 from flatout.store import FieldSummary, Summary, is_store, summarise_source, summarise_store
@@ -35,27 +37,40 @@ def stats(
     if place is not None and is_store(Path(place)) and not validate_only:
         summary = summarise_store(Path(place))
     else:
-        overrides = {"manifest": place, "base_path": base_path and str(base_path)}
-        settings, notes = resolve_config(config or {}, overrides=overrides, sets=set_ or ())
-        for note in notes:
-            say(note)
-        with ProgressBar() as progress:
-            summary = summarise_source(settings, validate=validate_only, progress=progress)
+        summary = _of_source(place, config, base_path, set_, validate_only)
     emit_json(summary.to_json()) if as_json else _show(summary, validate_only)
     if validate_only and summary.num_bad:
         raise typer.Exit(1)
+
+
+def _of_source(
+    place: str | None, config: Path | None, base_path: Path | None, sets: list[str] | None, validate: bool
+) -> Summary:
+    if place is not None:
+        check_finished(Path(place))
+        check_manifest(place)
+    overrides = {"manifest": place, "base_path": base_path and str(base_path)}
+    settings, notes = resolve_config(config or {}, overrides=overrides, sets=sets or ())
+    for note in notes:
+        say(note)
+    with ProgressBar() as progress:
+        return summarise_source(settings, validate=validate, progress=progress)
 
 
 def _show(summary: Summary, validated: bool) -> None:
     for note in summary.notes:
         say(note)
     head = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    head.add_row("place", summary.place)
-    groups = f" in {summary.num_groups:,} groups" if summary.num_groups < summary.num_samples else ""
+    head.add_row("place", escape(summary.place))
+    groups = (
+        f" in {count_text(summary.num_groups, 'group')}" if summary.num_groups < summary.num_samples else ""
+    )
     head.add_row("samples", f"{summary.num_samples:,}{groups}")
     head.add_row("splits", ", ".join(f"{name} {count:,}" for name, count in summary.splits.items()))
     on_disk = bytes_text(summary.disk_bytes)
-    head.add_row("on disk", f"{on_disk} in {summary.num_shards:,} shards" if summary.num_shards else on_disk)
+    head.add_row(
+        "on disk", f"{on_disk} in {count_text(summary.num_shards, 'shard')}" if summary.num_shards else on_disk
+    )
     head.add_row("in memory", f"{bytes_text(summary.memory_bytes)} when cached")
     bad = f"[red]{summary.num_bad:,}[/red]" if summary.num_bad else "0"
     head.add_row("bad", bad + (" (every row was decoded)" if validated else ""))
@@ -76,12 +91,21 @@ def _field_table(summary: Summary) -> Table:
     for field in summary.fields:
         how = ", ".join(part for part in (field.encoding, field.compression) if part != "none")
         shape = "(" + ", ".join("?" if n is None else str(n) for n in field.shape) + ")"
-        table.add_row(field.name, field.kind, field.dtype, shape, how, bytes_text(field.num_bytes))
+        table.add_row(field.name, field.kind, field.dtype, shape, how, _stored(field))
     return table
 
 
+def _stored(field: FieldSummary) -> str:
+    """Bytes on disk, and for a compressed field how much smaller that is than without."""
+    if field.disk_bytes is None:
+        return bytes_text(field.num_bytes) + (" uncompressed" if field.compression != "none" else "")
+    ratio = field.num_bytes / field.disk_bytes if field.disk_bytes else 1.0
+    told = f" (1/{ratio:.1f})" if field.compression != "none" else ""
+    return bytes_text(field.disk_bytes) + told
+
+
 def _value_table(summary: Summary) -> Table | None:
-    """Value ranges, and for fields whose samples differ in shape their lengths in elements."""
+    """Value ranges, and for fields whose samples differ in shape their lengths or the range of shapes."""
     rows = [(field.name, _values_of(field)) for field in summary.fields]
     names = list(dict.fromkeys(name for _, values in rows for name in values))
     if not names:
@@ -97,7 +121,11 @@ def _value_table(summary: Summary) -> Table | None:
 def _values_of(field: FieldSummary) -> dict[str, str]:
     numbers = {"lowest": field.low, "highest": field.high, "mean": field.mean}
     told = {name: f"{number:.3g}" for name, number in numbers.items() if number is not None}
-    return told | {name: f"{count:,}" for name, count in (field.lengths or {}).items()}
+    told |= {name: f"{count:,}" for name, count in (field.lengths or {}).items()}
+    if field.shapes is not None and field.lengths is None:
+        axes = [f"{low}" if low == high else f"{low}-{high}" for low, high in field.shapes]
+        told["shapes"] = f"({', '.join(axes)})"
+    return told
 
 
 def _class_table(field: FieldSummary, splits: list[str]) -> Table:

@@ -9,9 +9,12 @@ import typer
 
 from flatout.cli.options import JsonOption
 from flatout.cli.output import console, emit_json
+from flatout.cli.places import check_store
 from flatout.cli.progress import ProgressBar
-from flatout.cli.words import bytes_text
+from flatout.cli.words import bytes_text, count_text
+from flatout.errors import ConfigError
 from flatout.store import SourceReport, VerifyReport, compare_with_source, repair, verify
+from flatout.store.metadata import ROOT
 
 SHOWN = 20
 
@@ -27,38 +30,46 @@ def verify_store(
     sample: Annotated[
         int | None, typer.Option(help="With --against-source: only N rows, spread evenly.")
     ] = None,
+    trust_store: Annotated[
+        bool, typer.Option("--trust-store", help="Run code that the store names (its transform).")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check every shard's hash, every sample's crc, and that index, shards and root agree. Exit 1 if not."""
+    if sample is not None and not against_source:
+        raise ConfigError("--sample says how many rows to compare; it needs --against-source")
+    check_store(store)
     with ProgressBar() as progress:
         report = verify(store, progress)
     document: dict[str, Any] = report.to_json()
     if not as_json:
-        _show(report, advises=not repair_)
+        _show(report, advises=not repair_ and not any(damage.file == ROOT for damage in report.damage))
     if report.damage and repair_:
         with ProgressBar() as progress:
-            stats = repair(store, report, progress)
+            stats = repair(store, report, progress, trusted=trust_store)
         with ProgressBar() as progress:
             report = verify(store, progress)
         document["repaired"] = {"rows": stats.processed, **report.to_json()}
         if not as_json:
-            console().print(f"repaired: {stats.processed:,} rows made again")
+            console().print(f"repaired: {count_text(stats.processed, 'row')} made again")
             _show(report)
     source = None
     if against_source and report:
         with ProgressBar() as progress:
-            source = compare_with_source(store, sample, progress)
+            source = compare_with_source(store, sample, progress, trusted=trust_store)
         document["source"] = source.to_json()
         if not as_json:
             _show_source(source)
+    document["ok"] = bool(report) and (source is None or bool(source))
     if as_json:
         emit_json(document)
-    if not report or (source is not None and not source):
+    if not document["ok"]:
         raise typer.Exit(1)
 
 
 def _show(report: VerifyReport, *, advises: bool = True) -> None:
-    size = f"{report.num_samples:,} samples, {report.num_shards:,} shards, {bytes_text(report.num_bytes)}"
+    counts = f"{count_text(report.num_samples, 'sample')}, {count_text(report.num_shards, 'shard')}"
+    size = f"{counts}, {bytes_text(report.num_bytes)}"
     if report:
         console().print(f"[green]ok[/green]: {report.store}: {size}, every hash and crc matches")
         return
@@ -75,7 +86,7 @@ def _show(report: VerifyReport, *, advises: bool = True) -> None:
 
 def _show_source(report: SourceReport) -> None:
     verdict = "[green]ok[/green]" if report else "[bold red]differs[/bold red]"
-    console().print(f"{verdict}: {report.compared:,} rows decoded again and compared")
+    console().print(f"{verdict}: {count_text(report.compared, 'row')} decoded again and compared")
     groups = {
         "content differs": report.differing,
         "changed since": report.changed,

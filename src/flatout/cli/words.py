@@ -1,4 +1,4 @@
-"""Numbers as people read them: bytes and seconds with a unit that fits."""
+"""Numbers as people read them: bytes and seconds with a unit that fits, one thing and several."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ def bytes_text(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def count_text(count: int, one: str, many: str | None = None) -> str:
+    """(1, "shard") -> '1 shard'; (2000, "shard") -> '2,000 shards'."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def seconds_text(seconds: float) -> str:

@@ -15,6 +15,9 @@ from flatout.config.merge import winner
 from flatout.config.overrides import PREFIX
 from flatout.config.suggest import nearest_key
 
+_KINDS: Sequence[type[BaseModel]] = get_args(get_args(AnyField)[0])
+"""The section of each kind of field."""
+
 
 def explain(error: ValidationError, merged: Mapping[Any, Any], layers: Sequence[Layer]) -> list[str]:
     """A sentence for each wrong key of `merged`, one for each of the `layers` that give an unknown key."""
@@ -26,7 +29,7 @@ def explain(error: ValidationError, merged: Mapping[Any, Any], layers: Sequence[
     sentences: list[str] = []
     for path in [path for path in wrong if path not in outer]:
         if wrong[path][0]["type"] == "extra_forbidden":
-            sentences += [_unknown(path, layer) for layer in layers if layer.holds(path)]
+            sentences += [_unknown(path, layer, merged) for layer in layers if layer.holds(path)]
         else:
             sentences.append(_unfit(path, wrong[path], merged, layers))
     return sorted(sentences, key=_in_file_order)
@@ -54,12 +57,30 @@ def _unfit(path: Path, found: list[ErrorDetails], merged: Mapping[Any, Any], lay
     return f"{_where(path, layers)} {got}; wanted {wanted}"
 
 
-def _unknown(path: Path, layer: Layer) -> str:
+def _unknown(path: Path, layer: Layer, merged: Mapping[Any, Any]) -> str:
     nearest = nearest_key(path)
     if nearest and layer.origin == "environment":
         nearest = PREFIX + nearest.replace(".", "__").upper()
     hint = f"did you mean '{nearest}'?" if nearest else "'flatout config' lists the known ones"
+    hint = _of_other_kinds(path, merged) or hint
     return f"{layer.describe(path)}: unknown key '{dotted(layer.spelling(path))}'; {hint}"
+
+
+def _of_other_kinds(path: Path, merged: Mapping[Any, Any]) -> str | None:
+    """What to say of a field's key that other kinds of field have."""
+    if len(path) != 3 or path[0] != "fields":
+        return None
+    kind, key = lookup(merged, (*path[:2], "kind"), MISSING), path[2]
+    having = [model.model_fields["kind"].default for model in _KINDS if key in model.model_fields]
+    if not having:
+        return None
+    if kind == "mask" and {"image", "volume"} & set(having):
+        return f"a mask follows its image: give '{key}' to the image or volume that it belongs to"
+    return f"a field of kind '{kind}' has none; {_listed(having)}"
+
+
+def _listed(kinds: Sequence[str]) -> str:
+    return f"only kind '{kinds[0]}' has" if len(kinds) == 1 else f"kinds {', '.join(kinds)} have"
 
 
 def _where(path: Path, layers: Sequence[Layer]) -> str:
@@ -72,7 +93,7 @@ def _wanted(details: ErrorDetails) -> str:
     if details["type"] == "missing":
         return "a value"
     if details["type"] == "union_tag_not_found":
-        kinds = [kind.model_fields["kind"].default for kind in get_args(get_args(AnyField)[0])]
+        kinds = [kind.model_fields["kind"].default for kind in _KINDS]
         return ", ".join(f"'{kind}'" for kind in kinds)
     if details["type"] == "union_tag_invalid":
         return str(context["expected_tags"])

@@ -36,6 +36,8 @@ class SourceSettings(Section):
     """Folder that relative paths start from; absent: the manifest's folder."""
     key_column: str | None = None
     """Column that names each sample; absent: an id column or the path, whichever is unique."""
+    key_rule: str | None = None
+    """Where keys come from without a `key_column`; a store keeps that of its first run. As `column:NAME`."""
     fields: dict[str, AnyField] = Field(default_factory=dict)
     """The parts of a sample by name; absent: guessed from the columns and said."""
     transform: str | None = None

@@ -16,13 +16,13 @@ SIBLING = 0.05
 
 
 def nearest_key(path: Path) -> str | None:
-    """The dotted name of the known key that `path` most likely means, or None."""
+    """The dotted name of the known key that `path` most likely means, or None; never `path` itself."""
     parent, matcher = _pattern(path[:-1]), SequenceMatcher(b=_plain(path[-1]))
     best, shown = ALIKE, None
     for candidate, canonical in _known().items():
         matcher.set_seq1(_plain(candidate[-1]))
         likeness = matcher.ratio() + (SIBLING if candidate[:-1] == parent else 0.0)
-        if likeness > best:
+        if likeness > best and _fill(canonical, path) != dotted(path):
             best, shown = likeness, canonical
     return _fill(shown, path) if shown else None
 

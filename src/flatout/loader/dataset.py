@@ -17,6 +17,7 @@ from flatout.loader.memory import check_preload
 from flatout.loader.preload import preload
 from flatout.loader.samples import SampleReader, mean_bytes
 from flatout.store import StoreReader
+from flatout.store.metadata import load_metadata
 from flatout.types import Array
 
 
@@ -99,12 +100,11 @@ class FastDataset(Dataset[Any]):
         return [self.transform(sample) for sample in samples]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reader": None, "positions": None, "_index": self.store.meta.index}
+        return {**self.__dict__, "_reader": None, "positions": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        index = state.pop("_index")
         self.__dict__.update(state)
-        if self.store.meta.index != index:
+        if load_metadata(self.store.folder).index != self.store.meta.index:
             raise LoaderError(
                 f"{self.store.folder} was prepared again while a process that reads it was starting: "
                 "its samples have other numbers now. Start the training again"

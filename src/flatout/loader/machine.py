@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from flatout.loader.cgroup import Limits, read_limits
+from flatout.store.cgroup import Limits, read_limits
 
 SHARED_MEMORY = Path("/dev/shm")
 

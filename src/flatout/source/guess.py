@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 from pydantic import TypeAdapter
 
 from flatout.config.fields import AnyField
+from flatout.source.arrow import as_text
 from flatout.source.columns import common_suffix, first_values, kinds_by_suffix
-from flatout.source.keys import ID_NAMES
-from flatout.source.manifest import TEXT_NAMES, Manifest
+from flatout.source.judge import LABEL_WORDS, judge_column, mostly_empty, num_distinct, words_of
+from flatout.source.manifest import Manifest
 from flatout.source.splits import normalise_split
 
 MASK_WORDS = {
@@ -29,14 +30,7 @@ MASK_WORDS = {
     "groundtruth",
     "gt",
 }
-LABEL_WORDS = {"label", "labels", "class", "classes", "target", "diagnosis", "category", "outcome", "y"}
-TEXT_WORDS = set(TEXT_NAMES)
 GROUP_WORDS = {"patient", "subject", "speaker", "participant", "person", "donor", "client", "group"}
-MEASURE_WORDS = {
-    "duration", "offset", "rate", "sr", "length", "len", "frames", "size", "width", "height", "bytes",
-    "shard", "index", "idx", "row", "num", "start", "end", "md5", "sha256", "hash", "checksum", "column",
-}  # fmt: skip
-"""Columns that describe the files rather than the sample."""
 _PATH_WORDS = {
     "path",
     "paths",
@@ -51,8 +45,6 @@ _PATH_WORDS = {
     "abs",
 }
 
-MOST_CLASSES = 1000
-FEW_CLASSES = 32
 FEWEST_GROUPS = 10
 """Fewer groups than this cannot be divided into shares; 4 speakers would all be train."""
 
@@ -79,18 +71,25 @@ class Guess:
         self.notes.append(f"field '{name}': {settings['kind']} from {why}")
         return name
 
+    def pass_over(self, column: str, why: str, setting: str) -> None:
+        """Says that a column is not used, and which setting would use it."""
+        self.notes.append(f"column '{column}' is not used: {why}; set {setting} to use it")
+
 
 def guess_fields(manifest: Manifest) -> Guess:
-    """Fields for a manifest's columns: paths by suffix, lists as sequences, the rest by name and type."""
+    """Fields for a manifest's columns: paths by suffix, lists as sequences, the rest by name and type.
+
+    Every column is a field, the key, the split, the group, or has a note on why it is none of them.
+    """
     guess = Guess(split_column=manifest.split_column)
     _add_paths(guess, manifest)
     _add_lists(guess, manifest)
-    paths = set(manifest.path_columns)
+    groups = _group_columns(manifest)
+    told = {*manifest.path_columns, guess.split_column, *groups, *_segment_columns(guess)}
     for name in manifest.table.column_names:
-        if name not in paths and name != guess.split_column:
-            _add_column(guess, manifest.table, name)
-    if guess.group_column is None and (groups := _group_columns(manifest, paths)):
-        _choose_group(guess, manifest.table, groups)
+        if name not in told:
+            _add_column(guess, manifest, name)
+    _choose_group(guess, manifest.table, groups)
     return guess
 
 
@@ -102,15 +101,20 @@ def _add_paths(guess: Guess, manifest: Manifest) -> None:
         if manifest.tar is not None and column == manifest.tar.column:
             continue
         suffix = common_suffix(first_values(manifest.table, column))
-        kinds[column] = (kinds_by_suffix().get(suffix), suffix)
-    masks = [c for c, (kind, _) in kinds.items() if kind in ("image", "volume") and _words(c) & MASK_WORDS]
+        kind = kinds_by_suffix().get(suffix)
+        if why_not := mostly_empty(manifest.table[column]):
+            guess.pass_over(column, why_not, f"fields.{column}.kind: {kind or 'custom'}")
+        else:
+            kinds[column] = (kind, suffix)
+    masks = [c for c, (kind, _) in kinds.items() if kind in ("image", "volume") and words_of(c) & MASK_WORDS]
     if len(masks) == sum(kind in ("image", "volume") for kind, _ in kinds.values()):
         masks = []  # nothing left for them to be the mask of
     images = []
     for column, (kind, suffix) in kinds.items():
         why = f"column '{column}' ({'DICOM folders' if suffix == '/' else suffix})"
         if kind is None:
-            guess.notes.append(f"column '{column}' holds paths, but nothing decodes '{suffix}'")
+            why = f"it holds paths, but nothing decodes '{suffix}'"
+            guess.pass_over(column, why, f"a transform or fields.{column}.kind: custom")
         elif kind == "signal":
             _add_signal(guess, manifest, column, why)
         elif column not in masks:
@@ -129,12 +133,23 @@ def _add_paths(guess: Guess, manifest: Manifest) -> None:
 def _add_signal(guess: Guess, manifest: Manifest, column: str, why: str) -> None:
     """A signal; where the manifest has NeMo's offset it is a segment of its file."""
     settings: dict[str, str] = {}
-    table = manifest.table
-    if "offset" in table.column_names and pc.any(pc.not_equal(table["offset"], 0)).as_py():
+    names = manifest.table.column_names
+    if "offset" in names and _any_later_start(manifest.table["offset"]):
         settings["offset_column"] = "offset"
-        if "duration" in table.column_names:
+        if "duration" in names:
             settings["duration_column"] = "duration"
+        why += f", in segments by {' and '.join(repr(name) for name in settings.values())}"
     guess.add(_field_name(column), why, kind="signal", column=column, **settings)
+
+
+def _any_later_start(offsets: pa.ChunkedArray) -> bool:
+    is_number = pa.types.is_integer(offsets.type) or pa.types.is_floating(offsets.type)
+    return is_number and bool(pc.any(pc.not_equal(offsets, 0)).as_py())
+
+
+def _segment_columns(guess: Guess) -> set[str]:
+    signals = [section for section in guess.fields.values() if section.kind == "signal"]
+    return {name for s in signals for name in (s.offset_column, s.duration_column) if name is not None}
 
 
 def _add_lists(guess: Guess, manifest: Manifest) -> None:
@@ -142,52 +157,54 @@ def _add_lists(guess: Guess, manifest: Manifest) -> None:
     if manifest.lists is None:
         return
     together: dict[tuple[int | None, ...], list[str]] = {}
-    for name, lengths in manifest.lists.first_lengths().items():
-        together.setdefault(tuple(lengths), []).append(name)
+    first_lengths = manifest.lists.first_lengths()
+    are_rare = int((manifest.lists.file_of < 0).sum()) * 2 > len(manifest)
+    for name in manifest.lists.names:
+        lengths = first_lengths.get(name, [None])
+        if are_rare or lengths.count(None) * 2 > len(lengths):
+            guess.pass_over(name, "most of its first lists are missing", f"fields.{name}.kind: sequence")
+        else:
+            together.setdefault(tuple(lengths), []).append(name)
     for names in together.values():
         field_name = names[0] if len(names) == 1 else "sequence"
         guess.add(field_name, f"list columns {', '.join(names)}", kind="sequence", columns=names)
 
 
-def _add_column(guess: Guess, table: pa.Table, name: str) -> None:
-    """A field for one scalar column, if it looks like one."""
-    words, column = _words(name), table[name]
-    if name.lower() in ID_NAMES or words & (GROUP_WORDS | MEASURE_WORDS) or column.null_count == len(column):
-        return
-    why = f"column '{name}'"
-    if pa.types.is_large_string(column.type):
-        if words & TEXT_WORDS:
-            guess.add(name, why, kind="text", column=name)
-        elif words & LABEL_WORDS and 1 < _num_distinct(column) <= min(MOST_CLASSES, len(column) // 2):
-            guess.add(name, why, kind="label", column=name)
-        else:
-            guess.notes.append(f"column '{name}' is not used")
-    elif pa.types.is_boolean(column.type):
-        guess.add(name, why, kind="label", column=name)
-    elif pa.types.is_integer(column.type):
-        kind = "label" if _are_classes(column, words) else "scalar"
+def _add_column(guess: Guess, manifest: Manifest, name: str) -> None:
+    """A field for one column of plain values if it looks like one, else a note; none for the key's."""
+    kind, why_not, remark = judge_column(name, manifest.table[name])
+    if not why_not:
+        why = f"column '{name}'" + (f" ({remark})" if remark else "")
         guess.add(name, why, kind=kind, column=name)
-    elif pa.types.is_floating(column.type):
-        guess.add(name, why, kind="scalar", column=name)
+    elif not _is_key(manifest, name):
+        guess.pass_over(name, why_not, f"fields.{name}.kind: {kind}")
 
 
-def _are_classes(column: pa.ChunkedArray, words: set[str]) -> bool:
-    """Integers that number classes: few distinct ones, none negative."""
-    most = MOST_CLASSES if words & LABEL_WORDS else FEW_CLASSES
-    lowest = pc.min(column).as_py()
-    return lowest >= 0 and _num_distinct(column) <= min(most, max(len(column) // 2, 2))
+def _is_key(manifest: Manifest, name: str) -> bool:
+    """Whether the keys, on which the manifest has a note, are this column."""
+    column, keys = manifest.table[name], manifest.keys
+    if not as_text(column.slice(0, 1)).equals(keys.slice(0, 1)):
+        return False  # without turning a whole column into text
+    return bool(as_text(column).equals(keys))
 
 
-def _group_columns(manifest: Manifest, paths: set[str]) -> list[str]:
-    names = (n for n in manifest.table.column_names if n not in paths and _words(n) & GROUP_WORDS)
-    return [name for name in names if not pa.types.is_floating(manifest.table[name].type)]
+def _group_columns(manifest: Manifest) -> list[str]:
+    """Columns named as patients and their like; `patient_outcome` is a label for all that."""
+    taken = {*manifest.path_columns, manifest.split_column}
+    words = {name: words_of(name) for name in manifest.table.column_names if name not in taken}
+    return [name for name, found in words.items() if found & GROUP_WORDS and not found & LABEL_WORDS]
 
 
 def _choose_group(guess: Guess, table: pa.Table, names: Sequence[str]) -> None:
-    """The first of these columns that can be divided by, with a word on why the others cannot."""
+    """The first of these columns that can be divided by, with a word on why the others are not."""
     for name in names:
-        num_groups = _num_distinct(table[name])
-        if num_groups < FEWEST_GROUPS:
+        num_groups = num_distinct(table[name])
+        if guess.group_column is not None:
+            why = f"splits keep each '{guess.group_column}' together already"
+            guess.pass_over(name, why, f"splits.group: {name}")
+        elif pa.types.is_floating(table[name].type):
+            guess.pass_over(name, "it has the name of a group, but fractions", f"splits.group: {name}")
+        elif num_groups < FEWEST_GROUPS:
             guess.notes.append(
                 f"'{name}' has {num_groups} values, too few to divide by; set splits.group to insist"
             )
@@ -196,7 +213,6 @@ def _choose_group(guess: Guess, table: pa.Table, names: Sequence[str]) -> None:
         else:
             guess.group_column = name
             guess.notes.append(f"splits keep each '{name}' together ({num_groups:,} groups)")
-            return
 
 
 def _leaks(table: pa.Table, split_column: str, group_column: str) -> bool:
@@ -214,15 +230,6 @@ def _leaks(table: pa.Table, split_column: str, group_column: str) -> bool:
         )
     )
     return len({group for _, group in found}) < len(found)
-
-
-def _num_distinct(column: pa.ChunkedArray) -> int:
-    return int(pc.count_distinct(column).as_py())
-
-
-def _words(name: str) -> set[str]:
-    """`PatientID` -> patient, id; `near_duplicate_group` -> near, duplicate, group."""
-    return set(re.findall(r"[a-z]+\d*|\d+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()))
 
 
 def _field_name(column: str) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from flatout.errors import ManifestError
 from flatout.source.arrow import as_text, join_text, one_piece
 from flatout.source.digests import digest_rows
+from flatout.source.key_rule import OFFSET, WAY_OUT, KeyRule
 from flatout.source.lists import ListColumns
 
 ID_NAMES = (
@@ -23,6 +24,10 @@ ID_NAMES = (
 """Columns taken as key when unique, by lower-case name, the first found first."""
 
 _BLOCK = 65_536
+_MOST_NAMED = 5
+_INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
+_NUMBER = r"^-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_MISSING = pa.array(["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"], pa.large_string())
 
 
 def choose_keys(
@@ -30,25 +35,25 @@ def choose_keys(
     path_columns: Sequence[str] = (),
     key_column: str | None = None,
     lists: ListColumns | None = None,
-) -> tuple[pa.Array, str]:
-    """The key of each row (large_string), and a sentence that says where it comes from.
+    key_rule: str | None = None,
+) -> tuple[pa.Array, KeyRule]:
+    """The key of each row (large_string), and the rule that they follow.
 
-    In turn: the column asked for; a column with the name of an id, if unique and complete; the row's first
-    path, with `@offset` for segments that start later than 0 (NeMo); a hash of the row's content, with -2, -3
-    for repeats. Rows that share a first path have all their paths joined, then a hash of their content added.
+    The column asked for, or the rule given. Else, in turn: a column with the name of an id, if unique and
+    complete; all paths of the row, with `@offset` for segments that start later than 0 (NeMo), and with a
+    hash of the content if some paths repeat or are missing; a hash of the content alone. Rows of one content
+    are numbered -2, -3.
 
     Raises:
-        ManifestError: the column asked for is absent, incomplete or not unique.
+        ManifestError: a column asked for is absent, incomplete or not unique; the rows are named.
     """
     if key_column is not None:
-        return _asked_for(table, key_column), f"key: column '{key_column}'"
-    for name in _id_columns(table):
-        keys = as_text(table[name])
-        if _is_usable(keys):
-            return keys, f"key: column '{name}'"
-    if any(name in table.column_names for name in path_columns):
-        return _from_paths(table, path_columns, lists)
-    return _from_content(table, lists), "key: a hash of the row's content; set key_column for a better one"
+        return _complete(_column(table, key_column), f"key_column '{key_column}'"), KeyRule(column=key_column)
+    if key_rule is not None:
+        rule = KeyRule.parse(key_rule)
+        return _follow(rule, table, lists), rule
+    rule = _find_rule(table, path_columns, lists)
+    return _keys(rule, table, lists), rule
 
 
 def key_hashes(keys: pa.Array | pa.ChunkedArray | Sequence[str]) -> NDArray[np.uint64]:
@@ -64,32 +69,92 @@ def key_hashes(keys: pa.Array | pa.ChunkedArray | Sequence[str]) -> NDArray[np.u
     return np.frombuffer(b"".join(hashes), "<u8").astype(np.uint64)
 
 
-def _asked_for(table: pa.Table, name: str) -> pa.Array:
+def _find_rule(table: pa.Table, path_columns: Sequence[str], lists: ListColumns | None) -> KeyRule:
+    by_name = {name.lower(): name for name in reversed(table.column_names)}
+    for name in ID_NAMES:
+        if name in by_name and _is_usable(as_text(table[by_name[name]])):
+            return KeyRule(column=by_name[name])
+    columns = _all_columns(table, lists)
+    paths = tuple(name for name in path_columns if name in table.column_names)
+    if not paths:
+        return KeyRule(content=columns)
+    rule = KeyRule(paths=paths, has_offset=_has_offset(table))
+    if _is_usable(_from_paths(rule, table)):
+        return rule
+    # All keys get the content: were it only those that repeat, a later repeat would change an earlier key.
+    others = tuple(name for name in columns if name not in paths)
+    return KeyRule(paths=paths, has_offset=rule.has_offset, content=others)
+
+
+def _all_columns(table: pa.Table, lists: ListColumns | None) -> tuple[str, ...]:
+    return (*table.column_names, *(lists.names if lists else ()))
+
+
+def _keys(rule: KeyRule, table: pa.Table, lists: ListColumns | None) -> pa.Array:
+    if rule.column is not None:
+        return as_text(table[rule.column])
+    if rule.content is None:
+        return _from_paths(rule, table)
+    return _numbered(_with_content(rule, table, lists))
+
+
+def _follow(rule: KeyRule, table: pa.Table, lists: ListColumns | None) -> pa.Array:
+    """The keys by a rule that was chosen earlier, or an error that says which rows it no longer fits."""
+    what = f"the keys follow key_rule '{rule}', but"
+    have = _all_columns(table, lists)
+    gone = [name for name in rule.columns if name not in have]
+    if gone:
+        raise ManifestError(f"{what} column '{gone[0]}' is gone; there are: {', '.join(have)}. {WAY_OUT}")
+    if rule.content is None:
+        columns = " and ".join(f"'{name}'" for name in rule.columns)
+        return _complete(_keys(rule, table, lists), f"{what} {columns}", f". {WAY_OUT}")
+    keys = _with_content(rule, table, lists)
+    _refuse_unlike(keys, rule, table, lists)
+    return _numbered(keys)
+
+
+def _refuse_unlike(keys: pa.Array, rule: KeyRule, table: pa.Table, lists: ListColumns | None) -> None:
+    """Rows of one content are numbered in their order, which is safe only if nothing tells them apart."""
+    codes, is_repeated = _repeats(keys)
+    rows = np.flatnonzero(is_repeated)
+    if not len(rows):
+        return
+    columns = _all_columns(table, lists)
+    contents = _digests(table.take(pa.array(rows)), columns, lists.take(rows) if lists else None)
+    first: dict[int, int] = {}
+    for at, code in enumerate(codes[rows].tolist()):
+        other = first.setdefault(code, at)
+        if contents[at] != contents[other]:
+            raise ManifestError(
+                f"the keys follow key_rule '{rule}', but {_rows(rows[[other, at]])} are alike in its columns "
+                f"and differ in others only. {WAY_OUT}"
+            )
+
+
+def _column(table: pa.Table, name: str) -> pa.Array:
     if name not in table.column_names:
         raise ManifestError(f"key_column '{name}' is not a column; there are: {', '.join(table.column_names)}")
-    keys = as_text(table[name])
-    empty = pc.or_kleene(pc.is_null(keys), pc.equal(keys, "").fill_null(True))
-    if pc.any(empty).as_py():
-        row = pc.index(empty, True).as_py() + 1
-        raise ManifestError(f"key_column '{name}' is empty in row {row}; every sample needs a key")
-    if pc.count_distinct(keys).as_py() < len(keys):
-        raise _not_unique(keys, name)
+    return as_text(table[name])
+
+
+def _complete(keys: pa.Array, what: str, way_out: str = "") -> pa.Array:
+    """The keys, if every row has one of its own."""
+    empty = np.flatnonzero(pc.equal(keys, "").fill_null(True).to_numpy(zero_copy_only=False))
+    if len(empty):
+        raise ManifestError(f"{what} is empty in {_rows(empty)}; every sample needs a key{way_out}")
+    codes, is_repeated = _repeats(keys)
+    if is_repeated.any():
+        order = np.argsort(codes, kind="stable")
+        later = order[1:][np.diff(codes[order]) == 0].min()
+        told, key = _rows(np.flatnonzero(codes == codes[later])), keys[int(later)].as_py()
+        raise ManifestError(f"{what} is not unique: {told} are all '{key}'{way_out}")
     return keys
 
 
-def _not_unique(keys: pa.Array, name: str) -> ManifestError:
-    codes = keys.dictionary_encode().indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    later = order[1:][np.diff(codes[order]) == 0].min()
-    rows = np.flatnonzero(codes == codes[later])
-    told = ", ".join(str(row + 1) for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
-    key = keys[int(later)].as_py()
-    return ManifestError(f"key_column '{name}' is not unique: rows {told} are all '{key}'")
-
-
-def _id_columns(table: pa.Table) -> list[str]:
-    by_name = {name.lower(): name for name in reversed(table.column_names)}
-    return [by_name[name] for name in ID_NAMES if name in by_name]
+def _rows(rows: NDArray[np.int64]) -> str:
+    """`row 2`, or `rows 1, 3, 5`, counted from 1."""
+    told = ", ".join(str(row + 1) for row in rows[:_MOST_NAMED].tolist())
+    return f"row{'s' if len(rows) > 1 else ''} {told}" + (", ..." if len(rows) > _MOST_NAMED else "")
 
 
 def _is_usable(keys: pa.Array) -> bool:
@@ -99,61 +164,75 @@ def _is_usable(keys: pa.Array) -> bool:
     return bool(pc.count_distinct(keys).as_py() == len(keys))
 
 
-def _from_paths(
-    table: pa.Table, path_columns: Sequence[str], lists: ListColumns | None
-) -> tuple[pa.Array, str]:
-    """Each row's first path. Only rows that share it get a longer key, so that a repeat moves no other row."""
-    paths = [as_text(table[name]) for name in path_columns if name in table.column_names]
-    keys = _with_offset(table, pc.coalesce(*paths))
-    told = f"key: column '{path_columns[0]}'"
-    if _is_usable(keys):
-        return keys, told
-    if len(paths) > 1:
-        told = f"key: columns {' and '.join(repr(name) for name in path_columns)}"
-        keys = pc.if_else(_repeated(keys), _with_offset(table, join_text(*paths, by="|", missing="")), keys)
-    unclear = _repeated(keys)
-    if pc.any(unclear).as_py():
-        told += f"; {pc.sum(unclear).as_py():,} rows without a path of their own are told apart by content"
-        content = _from_content(table, lists)
-        keys = _numbered(pc.if_else(unclear, join_text(keys, content, by="#", missing=""), keys))
-    return keys, told
+def _repeats(keys: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """A number for each key's text, and whether several rows have it."""
+    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, (np.bincount(codes, minlength=1) > 1)[codes]
 
 
-def _with_offset(table: pa.Table, paths: pa.Array) -> pa.Array:
-    """Paths with `@start` for rows that begin later than 0 s in their file."""
-    starts = table["offset"] if "offset" in table.column_names else None
-    if starts is None or not (pa.types.is_integer(starts.type) or pa.types.is_floating(starts.type)):
-        return paths
+def _from_paths(rule: KeyRule, table: pa.Table) -> pa.Array:
+    """All paths of each row, with `@start` where it begins later than 0 s in its file; null without any."""
+    texts = [as_text(table[name]) for name in rule.paths]
+    paths = [pc.if_else(pc.equal(text, "").fill_null(True), None, text) for text in texts]
+    keys = join_text(*paths, by="|", missing="") if len(paths) > 1 else paths[0]
+    keys = pc.if_else(pc.is_null(pc.coalesce(*paths)), None, keys)
+    if not rule.has_offset:
+        return keys
     # Decided row by row: a file that stands once today may be cut into segments tomorrow.
-    late = one_piece(pc.not_equal(starts, 0).fill_null(False))
-    return pc.if_else(late, join_text(paths, as_text(starts), by="@"), paths)
+    starts = _plain_texts(table[OFFSET])
+    return pc.if_else(pc.not_equal(starts, "0").fill_null(False), join_text(keys, starts, by="@"), keys)
 
 
-def _repeated(keys: pa.Array) -> pa.Array:
-    """Marks keys that are missing, empty, or those of several rows."""
-    codes = pc.fill_null(keys, "").dictionary_encode()
-    counts = np.bincount(codes.indices.to_numpy(), minlength=1)
-    many = pa.array(counts[codes.indices.to_numpy()] > 1)
-    return pc.or_(many, pc.equal(pc.fill_null(keys, ""), ""))
+def _has_offset(table: pa.Table) -> bool:
+    kind = table.schema.field(OFFSET).type if OFFSET in table.column_names else pa.null()
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _from_content(table: pa.Table, lists: ListColumns | None) -> pa.Array:
-    names = [*table.column_names, *(lists.names if lists else ())]
-    hashes = digest_rows(table, names, lists)
-    return _numbered(pa.array([f"{value:016x}" for value in hashes.tolist()], pa.large_string()))
+def _with_content(rule: KeyRule, table: pa.Table, lists: ListColumns | None) -> pa.Array:
+    hashes = _digests(table, rule.content or (), lists)
+    content = pa.array([f"{value:016x}" for value in hashes.tolist()], pa.large_string())
+    return join_text(_from_paths(rule, table), content, by="#", missing="") if rule.paths else content
+
+
+def _digests(table: pa.Table, columns: Sequence[str], lists: ListColumns | None) -> NDArray[np.uint64]:
+    """A hash of each row that does not depend on the columns' types: one word among numbers makes all text."""
+    scalars = [name for name in columns if name in table.column_names]
+    plain = table.select(scalars)
+    for at, name in enumerate(scalars):
+        plain = plain.set_column(at, name, _plain_texts(table[name]))
+    return digest_rows(plain, columns, lists)
+
+
+def _plain_texts(column: pa.ChunkedArray) -> pa.Array:
+    """One text a cell, the same whether its column holds numbers or texts; null where it is missing."""
+    array = one_piece(column)
+    if pa.types.is_floating(array.type):
+        return _number_texts(array.cast(pa.float64()))
+    if not (pa.types.is_large_string(array.type) or pa.types.is_string(array.type)):
+        return as_text(array)
+    texts = pc.utf8_trim_whitespace(as_text(array))
+    texts = pc.if_else(pc.is_in(texts, _MISSING), None, texts)
+    is_number = pc.and_not(pc.match_substring_regex(texts, _NUMBER), pc.match_substring_regex(texts, _INTEGER))
+    numbers = pc.if_else(is_number.fill_null(False), texts, None).cast(pa.float64())
+    return pc.coalesce(_number_texts(numbers), texts)
+
+
+def _number_texts(array: pa.Array) -> pa.Array:
+    """Shortest text that reads back as the same number, without a point where it is whole; NaN is missing."""
+    whole = pc.and_(pc.equal(pc.floor(array), array), pc.less(pc.abs(array), 2.0**53)).fill_null(False)
+    integers = pc.if_else(whole, array, 0.0).cast(pa.int64()).cast(pa.large_string())
+    texts = pc.if_else(whole, integers, array.cast(pa.large_string()))
+    return pc.if_else(pc.is_nan(array).fill_null(False), None, texts)
 
 
 def _numbered(keys: pa.Array) -> pa.Array:
-    """Keys with -2, -3 for repeats."""
+    """Keys with -2, -3 for repeats. None of them is another's: before its number, a key ends in 16 digits."""
     if pc.count_distinct(keys).as_py() == len(keys):
         return keys
     texts: list[str] = keys.to_pylist()
-    taken, seen = set(texts), dict[str, int]()
-    for i, text in enumerate(texts):
+    seen: dict[str, int] = {}
+    for at, text in enumerate(texts):
         seen[text] = seen.get(text, 0) + 1
         if seen[text] > 1:
-            while (numbered := f"{text}-{seen[text]}") in taken:
-                seen[text] += 1
-            texts[i] = numbered
-            taken.add(numbered)
+            texts[at] = f"{text}-{seen[text]}"
     return pa.array(texts, pa.large_string())

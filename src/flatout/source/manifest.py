@@ -15,6 +15,7 @@ from flatout.config.fields import AnyField
 from flatout.config.source import SourceSettings
 from flatout.errors import ManifestError
 from flatout.source.digests import digest_rows
+from flatout.source.key_rule import KeyRule
 from flatout.source.keys import ID_NAMES, choose_keys
 from flatout.source.lists import ListColumns
 from flatout.source.parts import Part, join_parts, read_part, split_tables
@@ -55,6 +56,8 @@ class Manifest:
     """What was guessed or passed over, in plain words."""
     split_column: str | None = None
     """Column that names each row's split, where the settings or the source itself have one."""
+    key_rule: str | None = None
+    """Where the keys come from, see `KeyRule`: given to the next run, it keeps every row's key."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -102,9 +105,11 @@ def read_manifest(source: SourceSettings, fields: Mapping[str, AnyField] | None 
     """The manifest that the settings name: a file, a folder, or one of these per split.
 
     `fields` (default: those of the settings) say which columns hold paths; without any, that is found out.
+    Keys come from `key_column`, or follow `key_rule` strictly; without either a rule is chosen.
 
     Raises:
-        ManifestError: it cannot be read, contradicts itself, or lacks a column that a field names.
+        ManifestError: it cannot be read, contradicts itself, lacks a column that a field names, or has rows
+            that the key rule does not fit.
     """
     fields = source.fields if fields is None else fields
     parts = [_read(path, split, source, fields) for split, path in _named(source)]
@@ -121,12 +126,22 @@ def read_manifest(source: SourceSettings, fields: Mapping[str, AnyField] | None 
         notes += tar_notes
         joined = replace(joined, path_columns=tuple(dict.fromkeys([column, *joined.path_columns])))
     _check_columns(joined, fields)
-    keys, told = choose_keys(joined.table, joined.path_columns, source.key_column, joined.lists)
+    keys, rule = choose_keys(
+        joined.table, joined.path_columns, source.key_column, joined.lists, source.key_rule
+    )
     split_column = _split_column(joined.table, source)
-    notes += [told, *([f"splits: column '{split_column}'"] if split_column else [])]
+    notes += [rule.told, *([f"splits: column '{split_column}'"] if split_column else [])]
     table = joined.table.combine_chunks() if joined.table.num_columns else joined.table
     return Manifest(
-        table, keys, joined.base, joined.path_columns, joined.lists, tar, tuple(notes), split_column
+        table,
+        keys,
+        joined.base,
+        joined.path_columns,
+        joined.lists,
+        tar,
+        tuple(notes),
+        split_column,
+        str(rule),
     )
 
 
@@ -157,6 +172,9 @@ def _read(path: Path, split: str | None, source: SourceSettings, fields: Mapping
         if not base.is_dir():
             raise ManifestError(f"base_path {base} is not a folder")
     text = {source.key_column, source.splits.group, *_path_columns(fields), *ID_NAMES}
+    if source.key_rule is not None:
+        rule = KeyRule.parse(source.key_rule)
+        text |= {rule.column, *rule.paths}
     text |= {f.column or name for name, f in fields.items() if f.kind == "text"} or set(TEXT_NAMES)
     part = read_part(path, base, {name.lower() for name in text if name}, source.allow_outside_base)
     if fields:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from traceback import extract_tb
 from typing import Any
 
 from flatout.errors import ConfigError, MissingDependencyError, SampleError
@@ -82,7 +83,7 @@ def load_object(target: str) -> Any:
     """The object that "package.module:name" names.
 
     Raises:
-        ConfigError: the form is wrong, or the module has no such name.
+        ConfigError: the form is wrong, the module fails while it is imported, or has no such name.
         MissingDependencyError: an optional library of ours is missing.
     """
     module_name, _, name = target.partition(":")
@@ -92,14 +93,29 @@ def load_object(target: str) -> Any:
         found: Any = require(module_name)
     except MissingDependencyError:
         raise
-    except ImportError as error:
-        raise ConfigError(f"'{target}' cannot be imported: {error}") from error
+    except Exception as error:  # whatever a user's module does while it is imported
+        raise ConfigError(f"'{target}' cannot be imported: {_where(error)}{_told(error)}") from error
     for part in name.split("."):
         try:
             found = getattr(found, part)
         except AttributeError as error:
             raise ConfigError(f"'{module_name}' has no '{part}' (wanted by '{target}')") from error
     return found
+
+
+def _where(error: Exception) -> str:
+    """File and line of the user's code where an import failed; nothing if the module was not found."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}, line {error.lineno}: "
+    frames = [
+        f for f in extract_tb(error.__traceback__) if f.filename != __file__ and "importlib" not in f.filename
+    ]
+    return f"{frames[-1].filename}, line {frames[-1].lineno}: " if frames else ""
+
+
+def _told(error: Exception) -> str:
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return text if isinstance(error, ModuleNotFoundError) else f"{type(error).__name__}: {text}"
 
 
 def require(module_name: str) -> Any:

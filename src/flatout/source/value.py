@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,8 @@ from flatout.source.array import cast, plan_dtype
 from flatout.types import Array
 
 MAX_SHOWN = 20
+
+_INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,18})(\.0*)?")
 
 
 def make_value(name: str, field: LabelField | ScalarField | TextField) -> Callable[[Any], Array]:
@@ -53,10 +56,12 @@ def read_label(name: str, value: Any, positions: dict[str, int] | None) -> int:
     if positions is None:
         if number is None or not -(2**63) <= number < 2**63:
             raise SampleError(
-                "check", f"field '{name}': {value!r} is no class number, and there are no classes"
+                "check",
+                f"field '{name}': {value!r} is no class number, and the column is one of integers; correct it, "
+                "or set classes to use names",
             )
         return number
-    text = class_name(value)
+    text = _name_among(value, positions)
     if text in positions:
         return positions[text]
     if number is not None and 0 <= number < len(positions) and not any(map(_is_digits, positions)):
@@ -68,24 +73,33 @@ def read_label(name: str, value: Any, positions: dict[str, int] | None) -> int:
 def collect_classes(values: Iterable[Any], known: Sequence[str] | None) -> list[str] | None:
     """The class names of a label column: `known` ones in their order, then new ones sorted.
 
-    None where all are integers and nothing is known: such labels are numbers already. Missing cells are
-    skipped.
+    None where nothing is known and at least half of the distinct values are integers: such labels are numbers
+    already, and one word among them is a typo, not a reason to number all of them anew. It stays None for an
+    empty `known`: a store of integers. With known names, a column mostly of integers holds positions and
+    brings no new names. Missing cells are skipped.
     """
     present = [value for value in values if not is_missing(value)]
-    are_numbers = all(_whole_number(value) is not None for value in present)
-    if are_numbers and known is None:
-        return None
-    first = list(known or [])
-    if are_numbers and not any(map(_is_digits, first)):
-        return first
-    names = {class_name(value) for value in present}
-    return first + sorted(names.difference(first))
+    first = dict.fromkeys(known or [])
+    names = {_name_among(value, first) for value in present}
+    num_integers = len(names) - len({_name_among(v, first) for v in present if _whole_number(v) is None})
+    if not first:
+        is_numbered = known is not None or 2 * num_integers >= len(names)
+        return None if is_numbered else sorted(names)
+    if 2 * num_integers > len(names) and not any(map(_is_digits, first)):
+        return list(first)
+    return [*first, *sorted(names.difference(first))]
 
 
 def class_name(value: Any) -> str:
-    """A cell as the name of a class; 1, 1.0, True and " 1" are all "1"."""
+    """A cell as the name of a class; 1, 1.0, True and " 1" are all "1", but "01" is a name of its own."""
     number = _whole_number(value)
     return str(value).strip() if number is None else str(number)
+
+
+def _name_among(value: Any, known: Container[str]) -> str:
+    """The name of a cell's class: its very text, if that is known."""
+    text = str(value).strip()
+    return text if text in known else class_name(value)
 
 
 def read_number(name: str, value: Any) -> float | int:
@@ -131,9 +145,12 @@ def _whole_number(value: Any) -> int | None:
         return int(value)
     if isinstance(value, float | np.floating):
         return int(value) if value.is_integer() else None
-    return int(value) if isinstance(value, str) and _is_digits(value.strip()) else None
+    if not isinstance(value, str) or not (found := _INTEGER.fullmatch(value.strip())):
+        return None
+    return int(found[1])
 
 
 def _is_digits(text: str) -> bool:
+    """Whether a name looks like a number, be it with leading zeros."""
     digits = text.removeprefix("-")
-    return digits.isascii() and digits.isdigit() and len(digits) < 20
+    return digits.isascii() and digits.isdigit()

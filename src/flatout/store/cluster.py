@@ -2,13 +2,15 @@
 
 The store's folder and the sources must be reachable under the same paths from every machine. Each Ray worker
 has a process of its own for the decoding, as the local engine has, so a row that crashes or hangs is found in
-the same way. Ray runs a task again when its machine dies; what fails then, too, is made here.
+the same way. Ray runs a task again when its machine dies; what fails then, too, is made here, and so is a
+task of which nothing is heard for longer than its rows may take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 from flatout.errors import MissingDependencyError, PrepareError
@@ -20,6 +22,8 @@ from flatout.types import Row
 
 MAX_WAITING = 4
 """Tasks handed to Ray beyond one a worker: enough to keep it busy, few enough to hold their rows."""
+MIN_PATIENCE_S = 60.0
+"""A Ray worker may have to start and to import its libraries first, whatever a row may take."""
 
 
 @dataclass
@@ -61,6 +65,7 @@ class RayEngine:
         waiting: dict[Any, Task] = {}
         queue = list(reversed(tasks))
         most = self._num_cpus() + MAX_WAITING
+        heard_at = monotonic()
         while queue or waiting:
             while queue and len(waiting) < most:
                 task = queue.pop()
@@ -70,6 +75,25 @@ class RayEngine:
             ready, _ = self._ray.wait(list(waiting), num_returns=1, timeout=1.0)
             for reference in ready:
                 yield self._receipt(reference, waiting.pop(reference), setup, on_rows)
+            late = [] if ready else self._late(waiting, monotonic() - heard_at)
+            for reference in late:
+                self._ray.cancel(reference, force=True)
+            for reference in late:
+                yield self._make_here(waiting.pop(reference), setup, on_rows)
+            if ready or late:
+                heard_at = monotonic()
+
+    def _late(self, waiting: Mapping[Any, Task], quiet_s: float) -> list[Any]:
+        """Tasks that should have come by now, though every row took all the time it may.
+
+        Counted from the last receipt of any task, since Ray does not say when it starts one: while others
+        come, a task may still be in Ray's queue.
+        """
+        patience = {ref: max(MIN_PATIENCE_S, self.timeout_s * task.num_rows) for ref, task in waiting.items()}
+        return [reference for reference, seconds in patience.items() if quiet_s > seconds]
+
+    def _make_here(self, task: Task, setup: TaskSetup, on_rows: Callable[[int], None]) -> Receipt:
+        return next(iter(self._local.run(setup, [task], on_rows)))
 
     def _receipt(self, reference: Any, task: Task, setup: TaskSetup, on_rows: Callable[[int], None]) -> Receipt:
         try:
@@ -77,7 +101,7 @@ class RayEngine:
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause or PrepareError(f"a Ray task failed: {error}") from error
         except self._ray.exceptions.RayError:  # its worker or its machine is gone, or had too little memory
-            return next(iter(self._local.run(setup, [task], on_rows)))
+            return self._make_here(task, setup, on_rows)
         on_rows(task.num_rows)
         return receipt
 

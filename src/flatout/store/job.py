@@ -112,8 +112,19 @@ def job_from_config(config: Config, known_classes: Mapping[str, Sequence[str]] |
         groups=_group_hashes(hashes, groups),
         sys_path=sys_path,
         notes=notes,
-        settings=_kept_settings(config),
+        settings={**_kept_settings(config), "key_rule": manifest.key_rule},
     )
+
+
+def with_key_rule(config: Config, settings: Mapping[str, Any]) -> Config:
+    """The config with the key rule that a store's settings record, unless it says itself where keys come from.
+
+    Without it a row that repeats an id could choose another rule, and move every sample to another split.
+    """
+    rule = settings.get("key_rule")
+    if rule is None or config.key_column is not None or config.key_rule is not None:
+        return config
+    return config.model_copy(update={"key_rule": rule})
 
 
 def job_from_dataset(dataset: Any, config: Config) -> Job:

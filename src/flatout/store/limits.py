@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import re
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +16,10 @@ from flatout.store.task import BadRow
 
 HEADROOM = 1.02
 """Tables, alignment and the index beside the samples' own bytes."""
-SPARE_BYTES = 8 << 20
+SPARE_BYTES = 1 << 20
+"""Metadata, log and journal."""
+_DETAIL = re.compile(r"'[^']*'|\"[^\"]*\"|\S*/\S*|\d[\d.,]*")
+"""What differs between two errors of one reason: names, paths, numbers."""
 
 
 def free_bytes(folder: Path) -> int:
@@ -31,7 +36,7 @@ def check_free_space(folder: Path, num_bytes: float) -> None:
     need, free = int(num_bytes * HEADROOM) + (SPARE_BYTES if num_bytes else 0), free_bytes(folder)
     if need > free:
         raise StoreSpaceError(
-            f"{folder}: about {need:,} bytes are needed, {free:,} are free. Make room, choose another "
+            f"{folder}: about {_sized(need)} are needed, {_sized(free)} are free. Make room, choose another "
             "place (--output-dir), or shrink the samples (encoding: float16 or uint8, compression: zstd)"
         )
 
@@ -49,9 +54,10 @@ def disk_errors(folder: Path) -> Iterator[None]:
         if isinstance(error, FlatoutError):
             raise
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            free = free_bytes(folder)
             raise StoreSpaceError(
-                f"{folder}: {error.strerror} (without the unfinished file {free_bytes(folder):,} bytes "
-                "are free). Nothing is lost: make room and run the same command again to continue"
+                f"{folder}: {error.strerror} (without the unfinished file {free:,} bytes are free, "
+                f"{_in_units(free)}). Nothing is lost: make room and run the same command again to continue"
             ) from error
         raise StoreError(
             f"{error.filename or folder}: {error.strerror or error}. What was finished is kept: when this is "
@@ -63,14 +69,41 @@ def check_bad_fraction(folder: Path, bad: Sequence[BadRow], num_rows: int, max_f
     """Stop as soon as more rows have failed than are allowed.
 
     Raises:
-        TooManyBadError: naming the first of them; the list so far is in quarantine.jsonl.
+        TooManyBadError: naming the most frequent reason; the list so far is in quarantine.jsonl.
     """
     if len(bad) <= max_fraction * num_rows:
         return
     write_quarantine(folder, bad)
-    first = min(bad, key=lambda row: row.key)
     raise TooManyBadError(
         f"{len(bad):,} of {num_rows:,} rows failed, more than max_bad_fraction {max_fraction:g} allows. "
-        f"The first: {first.path or first.key}: {first.stage}: {first.error}. All so far are in "
+        f"{_reasons(bad)}. All so far are in "
         f"{folder / QUARANTINE}. Mend them and run again, or raise max_bad_fraction: finished shards are kept"
     )
+
+
+def _reasons(bad: Sequence[BadRow]) -> str:
+    """The most frequent reason with its count and an example, and how many others there are."""
+    counts = Counter(map(_reason, bad))
+    reason, count = min(counts.items(), key=lambda item: (-item[1], item[0]))
+    example = min((row for row in bad if _reason(row) == reason), key=lambda row: row.key)
+    told = f"{example.path or example.key}: {example.stage}: {example.error}"
+    if len(counts) == 1:
+        return f"All for one reason, as in {told}" if count > 1 else told
+    others = "1 other reason" if len(counts) == 2 else f"{len(counts) - 1:,} other reasons"
+    return f"Most often ({count:,} rows): {told}; {others}"
+
+
+def _reason(row: BadRow) -> tuple[str, str]:
+    """Stage and error without what belongs to this row alone."""
+    own = row.path.rpartition("/")[2] or row.key
+    return row.stage, _DETAIL.sub("", row.error.replace(own, ""))
+
+
+def _sized(num_bytes: int) -> str:
+    """8704000 -> '8,704,000 bytes (8.3 MiB)'."""
+    return f"{num_bytes:,} bytes ({_in_units(num_bytes)})"
+
+
+def _in_units(num_bytes: int) -> str:
+    unit, divisor = ("GiB", 1 << 30) if num_bytes >= 1 << 30 else ("MiB", 1 << 20)
+    return f"{num_bytes / divisor:.1f} {unit}"

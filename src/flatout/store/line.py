@@ -130,8 +130,10 @@ class Line:
 
     def _blame(self, row: Row, death: WorkerDiedError, num_deaths: int) -> str | None:
         """Why the row is barred: it was too slow, kills a worker alone, too, or has cost too many; or None."""
-        if death.is_timeout or num_deaths == MAX_DEATHS:
+        if death.is_timeout:
             return death.reason
+        if num_deaths == MAX_DEATHS:
+            return f"{death.reason}; only after other rows of its shard, not alone"
         try:
             self.worker.ask("describe", self.setup.maker, [row])
             return None

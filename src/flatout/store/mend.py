@@ -45,8 +45,8 @@ def config_of_store(folder: Path, *, trusted: bool = False) -> Config:
     code = [repr(config.transform)] * (config.transform is not None) + custom
     if code and not trusted:
         raise StoreError(
-            f"{folder} was made by {code[0]} from {config_dir}; to run this code say --trust-store (from Python: "
-            "trusted=True) if you know where the store comes from, or run 'flatout prepare' with its own config"
+            f"{folder} was made by the code {code[0]} from {config_dir}; to run it say --trust-store (from "
+            "Python: trusted=True) if you know where the store comes from, or prepare it with its own config"
         )
     # A folder that a stranger names may not be imported from at all: a module there could be called nibabel.
     config._config_dir = Path(config_dir) if trusted and config_dir is not None else None

@@ -16,6 +16,7 @@ from flatout.source import scan_rows
 from flatout.store.against import dry_run
 from flatout.store.commit import split_order
 from flatout.store.engine import make_engine
+from flatout.store.extent import compressed_bytes, shapes_in_store, spread
 from flatout.store.index import length_column
 from flatout.store.job import Job, job_from_config
 from flatout.store.plan import stored_bytes_per_row
@@ -43,13 +44,17 @@ class FieldSummary:
     compression: str
     num_bytes: int
     """Bytes of the values as stored, before compression."""
+    disk_bytes: int | None = None
+    """Bytes of the values on disk, after compression; None: not made yet."""
     low: float | None = None
     high: float | None = None
     mean: float | None = None
     num_measured: int = 0
     """Samples that low, high and mean were taken from."""
     lengths: Mapping[str, int] | None = None
-    """Shortest, median and longest sample of a ragged field, in elements."""
+    """Shortest, median and longest sample of a field with one varying axis, in steps along it."""
+    shapes: Sequence[tuple[int, int]] | None = None
+    """Smallest and largest size of each axis of a ragged field."""
     classes: Mapping[str, Mapping[str, int]] | None = None
     """Samples by class and split."""
 
@@ -64,7 +69,7 @@ class Summary:
     fields: Sequence[FieldSummary]
     num_shards: int = 0
     disk_bytes: int = 0
-    """Bytes of the shards, or of the source files."""
+    """Bytes of the shards, or of the source files (of the manifest, where it holds the values itself)."""
     memory_bytes: int = 0
     """Bytes of all samples in memory, restored: what caching them takes."""
     num_groups: int = 0
@@ -106,7 +111,7 @@ def summarise_source(
     validate: bool = False,
     progress: Progress = Silent(),  # noqa: B008  stateless
 ) -> Summary:
-    """What a prepare of this config would find: the first rows decoded, or with `validate` every row.
+    """What a prepare of this config would find: a few rows decoded, or with `validate` every row.
 
     Raises:
         ConfigError, ManifestError: the settings or the manifest cannot be used.
@@ -132,26 +137,27 @@ def summarise_source(
         num_samples=num_samples,
         splits={name: counts[name] for name in split_order(counts)},
         fields=[_field_of_source(spec, probed, job, num_samples) for spec in fields],
-        disk_bytes=int(states.sizes.clip(0).sum()),
+        disk_bytes=int(states.sizes.clip(0).sum()) or _manifest_bytes(config),
         memory_bytes=int(memory),
         num_groups=len(np.unique(job.groups)),
         num_bad=len(bad),
         bad=bad,
-        notes=[*job.notes, *([] if validate else [f"shapes and sizes from the first {len(probed)} rows"])],
+        notes=[*job.notes, *([] if validate else [_seen(len(probed), len(job.manifest))])],
     )
 
 
 def _field_of_store(store: StoreReader, spec: FieldSpec) -> FieldSummary:
-    lengths = None
+    num_items = len(store) * math.prod(n or 0 for n in spec.shape)
     if spec.is_ragged:
-        counts = store.numbers[length_column(spec.name)]
-        num_bytes = int(counts.sum()) * spec.stored_dtype.itemsize
-        lengths = _lengths(counts)
-    else:
-        num_bytes = len(store) * math.prod(n or 0 for n in spec.shape) * spec.stored_dtype.itemsize
-    values = _measure(store, spec, num_bytes)
+        num_items = int(store.numbers[length_column(spec.name)].sum())
+    num_bytes = num_items * spec.stored_dtype.itemsize
     return FieldSummary(
-        **_head(spec), num_bytes=num_bytes, lengths=lengths, classes=_classes_of_store(store, spec), **values
+        **_head(spec),
+        num_bytes=num_bytes,
+        disk_bytes=num_bytes if spec.compression == "none" else compressed_bytes(store, spec),
+        classes=_classes_of_store(store, spec),
+        **(spread(spec, shapes_in_store(store, spec)) if spec.is_ragged else {}),
+        **_measure(store, spec, num_bytes),
     )
 
 
@@ -194,8 +200,10 @@ def _by_class(labels: Array, spec: FieldSpec, splits: Sequence[str]) -> dict[str
 
 
 def _look(config: Config, job: Job) -> tuple[list[Forms], list[BadRow]]:
-    """Decode the first rows, in safety."""
-    rows = job.manifest.rows(np.arange(min(NUM_LOOKED_AT, len(job.manifest))))
+    """Decode rows spread evenly, in safety: a manifest is often sorted, so its first rows are alike."""
+    last = len(job.manifest) - 1
+    positions = np.linspace(0, last, min(NUM_LOOKED_AT, last + 1)).round().astype(np.int64)
+    rows = job.manifest.rows(np.unique(positions))
     with make_engine(config.model_copy(update={"engine": "local", "num_workers": 1}), job.sys_path) as engine:
         found = engine.describe(job.maker, rows)
     return [f for f in found if not isinstance(f, BadRow)], [f for f in found if isinstance(f, BadRow)]
@@ -214,7 +222,7 @@ def _field_of_source(spec: FieldSpec, probed: Sequence[Forms], job: Job, num_sam
     forms = [sample[spec.name] for row in probed for sample in row if spec.name in sample]
     sizes = np.array([math.prod(form.shape) for form in forms])
     num_bytes = int(sizes.mean() * spec.stored_dtype.itemsize * num_samples)
-    lengths = _lengths(sizes) if spec.is_ragged else None
+    extent = spread(spec, np.array([form.shape for form in forms])) if spec.is_ragged else {}
     section = job.sections.get(spec.name)
     classes = None
     if spec.kind == "label" and section is not None:
@@ -223,7 +231,7 @@ def _field_of_source(spec: FieldSpec, probed: Sequence[Forms], job: Job, num_sam
         classes = {
             name: {s: n for (c, s), n in pairs.items() if c == name} for name in sorted({c for c, _ in pairs})
         }
-    return FieldSummary(**_head(spec), num_bytes=num_bytes, lengths=lengths, classes=classes)
+    return FieldSummary(**_head(spec), num_bytes=num_bytes, classes=classes, **extent)
 
 
 def _head(spec: FieldSpec) -> dict[str, Any]:
@@ -237,10 +245,16 @@ def _head(spec: FieldSpec) -> dict[str, Any]:
     }
 
 
-def _lengths(counts: Array) -> dict[str, int]:
-    if not len(counts):
-        return {}
-    return {"shortest": int(counts.min()), "median": int(np.median(counts)), "longest": int(counts.max())}
+def _seen(num_rows: int, num_all: int) -> str:
+    which = f"all {num_all:,}" if num_rows == num_all else f"{num_rows:,} of {num_all:,}"
+    return f"shapes and sizes from {which} rows" + ("" if num_rows == num_all else ", spread evenly")
+
+
+def _manifest_bytes(config: Config) -> int:
+    """Size of the manifest, or of one a split."""
+    given = config.manifest
+    paths = [Path(str(path)) for path in (given.values() if isinstance(given, Mapping) else [given])]
+    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 def _plain(spec: FieldSpec) -> FieldSpec:

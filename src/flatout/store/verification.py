@@ -97,7 +97,9 @@ def verify(folder: Path, progress: Progress = Silent()) -> VerifyReport:  # noqa
         if report or not is_replaced(folder, meta):
             return report
         progress.say("the store was prepared again meanwhile; reading the new version")
-    raise StoreError(f"{folder} changed {MAX_READS} times while it was read; verify it when no prepare is running")
+    raise StoreError(
+        f"{folder} changed {MAX_READS} times while it was read; verify it when no prepare is running"
+    )
 
 
 def _verify_version(folder: Path, meta: StoreMeta, progress: Progress) -> VerifyReport:

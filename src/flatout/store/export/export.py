@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from flatout.errors import ConfigError, StoreError
+from flatout.errors import ConfigError, FlatoutError, StoreError
 from flatout.source import load_object
 from flatout.store.files import temporary_beside
 from flatout.store.progress import Progress, Silent
@@ -50,7 +51,7 @@ def export_store(folder: Path, to: str, output: Path, progress: Progress = Silen
     """Write the store at `folder` to `output` in the format `to`; the number of samples out.
 
     Raises:
-        ConfigError: no such format. StoreError: `output` is there already.
+        ConfigError: no such format. StoreError: `output` is there already, or cannot be written.
     """
     if to not in FORMATS:
         raise ConfigError(f"no format '{to}'; known: {', '.join(FORMATS)}")
@@ -58,14 +59,22 @@ def export_store(folder: Path, to: str, output: Path, progress: Progress = Silen
         raise StoreError(f"{output} is there already; name another place, or delete it first")
     write: Callable[[Samples, Path], None] = load_object(FORMATS[to])
     samples = Samples(StoreReader(folder), progress)
-    output.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_beside(output)
     progress.begin(f"export to {to}", len(samples))
     try:
+        output.parent.mkdir(parents=True, exist_ok=True)
         write(samples, temporary)
         temporary.replace(output)
+    except OSError as error:
+        if isinstance(error, FlatoutError):
+            raise
+        raise StoreError(f"{output} cannot be written: {error.strerror or error}") from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True) if temporary.is_dir() else temporary.unlink(
-            missing_ok=True
-        )
+        _remove(temporary)
     return len(samples)
+
+
+def _remove(path: Path) -> None:
+    """Delete what was not finished, if it can be: an error on the way here says more than one of this."""
+    with suppress(OSError):
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

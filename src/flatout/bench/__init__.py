@@ -1,0 +1,14 @@
+"""Measures: what flatout costs, against the work itself and against peers. Facts out, no words."""
+
+from typing import TYPE_CHECKING
+
+from flatout.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from flatout.bench.prepare import PrepareBench as PrepareBench
+    from flatout.bench.prepare import bench_prepare as bench_prepare
+
+_HOMES = {"PrepareBench": "prepare", "bench_prepare": "prepare"}
+
+__all__ = list(_HOMES)
+__getattr__ = lazy_names(__name__, _HOMES)

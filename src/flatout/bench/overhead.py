@@ -1,0 +1,106 @@
+"""What prepare costs beside the work itself: efficiency, safety, workers' memory, a run with nothing to do."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from flatout.bench.job import Job, run
+from flatout.bench.own import largest_shard
+from flatout.bench.sources import SourceFiles
+
+Say = Callable[[str], None]
+SPARE_BYTES = 100_000_000
+"""What a worker may take beside one shard and two samples."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where and how long to measure."""
+
+    scratch: Path
+    num_workers: int
+    seconds: float
+    rounds: int
+    say: Say
+
+
+def whole_passes(files: SourceFiles, num_rows: float) -> int:
+    """About so many rows, but every file equally often."""
+    return max(1, round(num_rows / len(files.paths))) * len(files.paths)
+
+
+def cpu_per_row(case: str, files: SourceFiles, setting: Setting, num_rows: int) -> float:
+    """Processor seconds of decoding and transforming a row, in one process."""
+    job = make_job("decode", case, files, setting, num_rows)
+    try:
+        figures = run(replace(job, num_workers=0)).figures
+        return float(figures["cpu_s"]) / num_rows
+    finally:
+        shutil.rmtree(job.out, ignore_errors=True)
+
+
+def make_job(what: str, case: str, files: SourceFiles, setting: Setting, num_rows: int) -> Job:
+    """A job over `num_rows` rows, its output in the scratch folder."""
+    manifest = files.write_manifest(setting.scratch / f"{case}-{num_rows}.csv", num_rows)
+    out = setting.scratch / f"{what}-{case}"
+    return Job(what, case, str(manifest), str(files.base), str(out), setting.num_workers)
+
+
+def measure_efficiency(case: str, files: SourceFiles, setting: Setting) -> dict[str, Any]:
+    """(decode and transform CPU seconds of one process / workers) / wall, over jobs of `seconds` each."""
+    guess = cpu_per_row(case, files, setting, whole_passes(files, 500))
+    num_rows = whole_passes(files, setting.seconds * setting.num_workers / guess)
+    job = make_job("prepare", case, files, setting, num_rows)
+    rounds = []
+    for number in range(setting.rounds):
+        cpu_s = cpu_per_row(case, files, setting, whole_passes(files, num_rows / 4)) * num_rows
+        shutil.rmtree(job.out, ignore_errors=True)
+        outcome = run(job)
+        wall_s = outcome.figures["seconds"]
+        found = {"cpu_s": cpu_s, "wall_s": wall_s, "efficiency": cpu_s / setting.num_workers / wall_s}
+        rounds.append({**found, "others": outcome.others, "peak": outcome.figures["peak"]})
+        setting.say(f"efficiency {case}, round {number + 1}: {found['efficiency']:.3f} ({wall_s:.1f} s)")
+    return {
+        "efficiency": median(each["efficiency"] for each in rounds),
+        "rows": num_rows,
+        "bytes_out": outcome.figures["bytes_out"],
+        "rounds": rounds,
+        "worker_memory": _worker_memory(Path(job.out), max(each["peak"] for each in rounds)),
+        "unchanged_s": run(job).figures["seconds"],
+        "scan_rows_per_s": num_rows / run(replace(job, what="scan")).figures["seconds"],
+    }
+
+
+def _worker_memory(out: Path, peak: int) -> dict[str, Any]:
+    """The largest worker against what is allowed above an idle one."""
+    shard, sample = largest_shard(out)
+    idle = run(Job("idle")).figures["idle_bytes"]
+    limit = shard + 2 * sample + SPARE_BYTES
+    return {
+        "idle_bytes": idle,
+        "peak_bytes": peak,
+        "above_idle_bytes": peak - idle,
+        "limit_bytes": limit,
+        "shard_bytes": shard,
+        "is_within": peak - idle <= limit,
+    }
+
+
+def measure_safety(case: str, files: SourceFiles, setting: Setting, cpu_s_per_row: float) -> dict[str, Any]:
+    """What fsync, hashes and crcs add to a prepare, as a share of one without them."""
+    num_rows = whole_passes(files, setting.seconds / 2 * setting.num_workers / cpu_s_per_row)
+    job = make_job("prepare", case, files, setting, num_rows)
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(setting.rounds):
+        for is_safe in (True, False) if number % 2 else (False, True):
+            shutil.rmtree(job.out, ignore_errors=True)
+            seconds[is_safe].append(run(replace(job, is_safe=is_safe)).figures["seconds"])
+        setting.say(f"safety {case}, round {number + 1}: {seconds[True][-1] / seconds[False][-1] - 1:+.1%}")
+    shutil.rmtree(job.out, ignore_errors=True)
+    overhead = median(seconds[True]) / median(seconds[False]) - 1
+    return {"overhead": overhead, "rows": num_rows, "safe_s": seconds[True], "unsafe_s": seconds[False]}

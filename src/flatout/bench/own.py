@@ -1,0 +1,141 @@
+"""flatout's own measurements, as they run inside a process of their own."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from flatout.bench.cases import CASES
+from flatout.config import Config, load_config
+from flatout.source import SampleMaker, scan_rows
+from flatout.store.job import Job as PrepareJob
+from flatout.store.job import job_from_config
+from flatout.store.prepare import PrepareOptions, prepare
+from flatout.store.process import WorkerProcess
+from flatout.store.reader import StoreReader
+from flatout.types import Row
+
+if TYPE_CHECKING:
+    from flatout.bench.job import Job
+
+Work = Callable[[], dict[str, Any]]
+
+
+def settings(job: Job) -> Config:
+    """The config of a case, as a user would write it."""
+    return load_config(
+        {
+            "manifest": job.manifest,
+            "base_path": job.base,
+            "key_column": "key",
+            "fields": {"x": dict(CASES[job.case].field)},
+            "preprocessed_data_dir": job.out,
+            "num_workers": job.num_workers,
+        }
+    )
+
+
+def plan_prepare(job: Job) -> Work:
+    """`flatout prepare`, from the manifest to the committed store; workers start inside it."""
+    config = settings(job)
+
+    def work() -> dict[str, Any]:
+        options = PrepareOptions(safe=job.is_safe)
+        stats = prepare(config, lambda classes: job_from_config(config, classes), options)
+        if stats.failed:
+            raise RuntimeError(f"{stats.failed} rows failed: {stats.bad[0]}")
+        return {"processed": stats.processed, "bytes_out": stats.bytes_out, "peak": stats.peak_worker_bytes}
+
+    return work
+
+
+class TimedMaker:
+    """A maker that adds up the processor time of decoding and transforming."""
+
+    def __init__(self, maker: SampleMaker) -> None:
+        self.cpu_s = 0.0
+        self._maker = maker
+
+    def make(self, row: Row) -> Any:
+        started = time.process_time()
+        try:
+            return self._maker.make(row)
+        finally:
+            self.cpu_s += time.process_time() - started
+
+    def path_of(self, row: Row) -> str:
+        return self._maker.path_of(row)
+
+
+def plan_decode(job: Job) -> Work:
+    """The same prepare in one process: what decoding and transforming alone take of its processor time."""
+    config = settings(job)
+    makers: list[TimedMaker] = []
+
+    def timed_job(classes: Mapping[str, Sequence[str]]) -> PrepareJob:
+        found = job_from_config(config, classes)
+        makers.append(TimedMaker(found.maker))
+        return replace(found, maker=makers[-1])
+
+    def work() -> dict[str, Any]:
+        stats = prepare(config, timed_job)
+        return {"cpu_s": makers[-1].cpu_s, "processed": stats.processed}
+
+    return work
+
+
+def plan_scan(job: Job) -> Work:
+    """Looking at every row's file, as a prepare does that finds nothing to do."""
+    config = settings(job)
+    found = job_from_config(config)
+
+    def work() -> dict[str, Any]:
+        scan_rows(found.manifest, found.columns, allow_outside=False, checksum=False, content_rows=None)
+        return {"rows": len(found.manifest)}
+
+    return work
+
+
+def plan_open(job: Job) -> Work:
+    """Opening a store with its numeric index: seconds, and resident memory that stays."""
+    process = psutil.Process()
+
+    def work() -> dict[str, Any]:
+        gc.collect()
+        before, started = process.memory_info().rss, time.perf_counter()
+        store = StoreReader(job.out)
+        numbers = store.numbers
+        open_s = time.perf_counter() - started
+        gc.collect()
+        grown = process.memory_info().rss - before
+        return {"open_s": open_s, "bytes": grown, "samples": len(numbers["row"])}
+
+    return work
+
+
+def plan_idle(job: Job) -> Work:
+    """Resident memory of a worker that has started and done nothing."""
+
+    def work() -> dict[str, Any]:
+        worker = WorkerProcess([], timeout_s=60.0, max_bytes=1 << 40)
+        try:
+            worker.ask("settle")
+            (child,) = psutil.Process().children()
+            return {"idle_bytes": child.memory_info().rss}
+        finally:
+            worker.close()
+
+    return work
+
+
+def largest_shard(out: Path) -> tuple[int, int]:
+    """(bytes of a store's largest shard, mean bytes of its samples)."""
+    meta = StoreReader(out).meta
+    shards = [shard.size for shard in meta.shards]
+    return max(shards), round(sum(shards) / max(meta.num_samples, 1))

@@ -1,0 +1,82 @@
+"""Places that users name, looked at before work begins, so that a slip is told in one plain sentence."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from flatout.config.text import PARSERS
+from flatout.errors import ConfigError, ManifestError, StoreMissingError
+from flatout.store.journal import JOURNAL
+from flatout.store.lock import GUARD
+from flatout.store.log import LOG
+from flatout.store.metadata import SHARD_FOLDER, is_store
+
+_EMPTY = {GUARD, LOG, SHARD_FOLDER}
+"""What a prepare that came to nothing leaves in a folder of its own."""
+_PATTERN = ("*", "_OP_", "{", "://")
+"""Parts of a manifest's name that stand for several files, or for no file of this machine."""
+
+
+def check_store(folder: Path) -> None:
+    """Say plainly why `folder` is no store.
+
+    Raises:
+        StoreMissingError: it does not exist, is a file, is unfinished, or is some other folder.
+    """
+    if is_store(folder):
+        return
+    if not folder.exists():
+        raise StoreMissingError(f"{folder}: there is no such file or folder")
+    if not folder.is_dir():
+        raise StoreMissingError(f"{folder} is a file; a store is a folder, made by 'flatout prepare'")
+    check_finished(folder)
+    raise StoreMissingError(
+        f"{folder} is not a store: it has no data_metadata.json. 'flatout prepare' makes one"
+    )
+
+
+def check_finished(folder: Path) -> None:
+    """Refuse a store's folder that has no root yet.
+
+    Raises:
+        StoreMissingError: a prepare began here and never finished.
+    """
+    if (folder / JOURNAL).exists() or ((folder / SHARD_FOLDER).is_dir() and (folder / GUARD).exists()):
+        raise StoreMissingError(
+            f"{folder}: its first prepare did not finish; run the same 'flatout prepare' again to continue it"
+        )
+
+
+def check_manifest(place: str) -> None:
+    """Refuse a manifest that is not there, or is a config.
+
+    Raises:
+        ManifestError: there is no such file or folder. ConfigError: it looks like a config.
+    """
+    path = Path(place).expanduser()
+    if path.suffix.lower() in PARSERS and path.suffix.lower() != ".json" and not path.is_dir():
+        raise ConfigError(f"{place} is no manifest; is that a config? Then use --config {place}")
+    if not path.exists() and not any(part in place for part in _PATTERN):
+        raise ManifestError(f"{place}: there is no such file or folder")
+
+
+def check_output(folder: Path) -> None:
+    """Refuse a store's place that is a file.
+
+    Raises:
+        ConfigError: it is.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; a folder is wanted for the store (--output-dir)")
+
+
+def remove_if_empty(folder: Path) -> None:
+    """Remove the folder of a prepare that came to nothing; one that holds anything of use stays."""
+    with suppress(OSError):
+        if {path.name for path in folder.iterdir()} <= _EMPTY and not any((folder / SHARD_FOLDER).glob("*")):
+            with suppress(FileNotFoundError):
+                (folder / SHARD_FOLDER).rmdir()
+            for name in (LOG, GUARD):
+                (folder / name).unlink(missing_ok=True)
+            folder.rmdir()
