@@ -14,7 +14,9 @@ import typer
 
 import flatout
 from flatout.cli.commands import COMMANDS, Command
+from flatout.cli.interruption import Interrupted
 from flatout.cli.main import app, exit_code, main, option_name
+from flatout.cli.output import emit_json
 from flatout.errors import ConfigError, StoreCorruptError, StoreMissingError
 
 
@@ -36,7 +38,11 @@ def probe(
     }
     if path in failures:
         raise failures[path]
+    if path == "stopped":
+        raise Interrupted("what is done is kept")
     print(path, num_workers, base_path, dry_run)
+    if path == "document":
+        emit_json({"a": 1})
     return {"true": True, "three": 3}.get(path)
 
 
@@ -80,7 +86,8 @@ def test_no_arguments_is_wrong_usage_and_shows_help(capsys: pytest.CaptureFixtur
         ("config", 2, "error: batch_size [4] is wrong\n"),
         ("missing", 1, "error: no store at x\n"),
         ("corrupt", 1, "error: bad shard\n"),
-        ("interrupt", 130, None),
+        ("interrupt", 130, "error: interrupted\n"),
+        ("stopped", 130, "error: interrupted: what is done is kept\n"),
         ("exit", 1, ""),
         ("three", 3, ""),
         ("true", 0, ""),
@@ -97,6 +104,23 @@ def test_every_outcome_has_its_exit_code(
 
 
 @pytest.mark.usefixtures("probed")
+def test_with_json_what_others_print_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "probe-it", "document", "--json")
+
+    assert (code, json.loads(out)) == (0, {"a": 1})
+    assert err == "document 0 None False\n"
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_flags_do_not_look_as_if_they_took_a_value(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    code, out, _ = run(capsys, name, "--help")
+
+    assert code == 0
+    assert "--help" in out
+    assert "<bool>" not in out
+
+
+@pytest.mark.usefixtures("probed")
 def test_a_bug_keeps_its_traceback() -> None:
     with pytest.raises(RuntimeError, match="a bug"):
         main(["probe-it", "bug"])
@@ -108,6 +132,8 @@ def test_a_bug_keeps_its_traceback() -> None:
     [
         (["probe-it", "config", "--json"], 2, "ConfigError"),
         (["probe-it", "corrupt", "--json"], 1, "StoreCorruptError"),
+        (["probe-it", "interrupt", "--json"], 130, "Interrupted"),
+        (["probe-it", "stopped", "--json"], 130, "Interrupted"),
         (["probe-it", "--json", "--num-workers", "many"], 2, "BadParameter"),
         (["probe-it", "--json", "--nope"], 2, "NoSuchOption"),
     ],

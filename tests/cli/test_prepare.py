@@ -53,6 +53,7 @@ def test_makes_a_store_and_says_so(folder: Path, capsys: pytest.CaptureFixture[s
     assert len(StoreReader("store")) == 20
     shown = capsys.readouterr()
     assert "20 made, 0 unchanged" in shown.out
+    assert str(folder / "store") in shown.out
     assert "prepare: 20 of 20" in shown.err
     assert prepare() == 0
     assert "0 made, 20 unchanged" in capsys.readouterr().out
@@ -206,7 +207,7 @@ def test_what_is_wrong_tells_its_code(
     assert "Traceback" not in shown.err
     assert main(["prepare", *arguments, "--json"]) == code
     assert document_of(capsys)["error"]["message"]
-    assert not (folder / "x").exists() or not (folder / "x" / "data_metadata.json").exists()
+    assert not (folder / "x").exists()
 
 
 def test_a_store_that_is_being_prepared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,3 +223,49 @@ def test_guesses_and_notes_never_reach_standard_output(
     shown = capsys.readouterr()
     json.loads(shown.out)
     assert "note:" in shown.err
+
+
+def test_removed_rows_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare()
+    rows = (folder / "data.csv").read_text().splitlines(keepends=True)
+    (folder / "data.csv").write_text("".join(rows[:-2]))
+    assert prepare() == 0
+    assert "0 made, 18 unchanged, 2 removed or replaced" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "code"),
+    [
+        (["config.yaml", "-o", "x"], "is that a config? Then use --config config.yaml", 2),
+        (["nosuch", "-o", "x"], "nosuch: there is no such file or folder", 1),
+        (["data.csv", "-o", "data.csv"], "data.csv is a file; a folder is wanted", 2),
+        (["data.csv", "-o", "x", "--set", "transform=broken:f"], "broken.py, line 1: SyntaxError", 2),
+    ],
+)
+def test_slips_are_told_plainly(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str, code: int
+) -> None:
+    (folder / "config.yaml").write_text("manifest: data.csv\n")
+    (folder / "broken.py").write_text("def f(:\n")
+    assert main(["prepare", *arguments]) == code
+    assert message in capsys.readouterr().err
+    assert not (folder / "x").exists()
+
+
+def test_a_folder_that_was_there_stays(folder: Path) -> None:
+    (folder / "x").mkdir()
+    (folder / "empty.csv").write_text("id,x\n")
+    assert main(["prepare", "empty.csv", "-o", "x"]) != 0
+    assert (folder / "x").is_dir()
+
+
+def test_a_stop_is_told_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(settings: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prepare_command, "DataPreprocessor", stop)
+    assert prepare() == 130
+    said = "error: interrupted: finished shards are kept; the same command continues where this one was\n"
+    assert capsys.readouterr().err == said

@@ -92,6 +92,21 @@ def test_validate_only(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert not (folder / "store").exists()
 
 
+def test_a_store_that_was_never_finished(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "store").mkdir()
+    (folder / "store" / "journal.jsonl").write_text("")
+    assert main(["stats", "store"]) == 1
+    assert "its first prepare did not finish" in capsys.readouterr().err
+
+
+def test_what_a_compressed_field_takes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(folder / "0.npy", np.zeros(4, np.float32))
+    assert main(["prepare", "-c", "config.json", "--set", "fields.x.compression=zstd"]) == 0
+    assert main(["stats", "store"]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if "zstd" in line)
+    assert "(1/" in line
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [([], 2), (["absent.csv"], 1), (["data.csv", "--set", "nonsense=1"], 2), (["data.csv", "--what"], 2)],
@@ -105,3 +120,8 @@ def test_what_is_wrong_tells_its_code(
     assert "error: " in shown.err
     assert main(["stats", *arguments, "--json"]) == code
     assert "error" in document_of(capsys)
+
+
+def test_what_is_not_there_is_said_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stats", "nosuch"]) == 1
+    assert "nosuch: there is no such file or folder" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def test_a_good_store(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(store)]) == 0
     shown = capsys.readouterr()
     assert "ok" in shown.out
-    assert "8 samples, 1 shards" in shown.out
+    assert "8 samples, 1 shard," in shown.out
     assert main(["verify", str(store), "--json"]) == 0
     document = document_of(capsys)
     assert (document["ok"], document["num_samples"], document["damage"]) == (True, 8, [])
@@ -104,7 +105,8 @@ def test_repair(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     damage(store)
     assert main(["verify", str(store), "--repair", "--json"]) == 0
     document = document_of(capsys)
-    assert (document["ok"], document["repaired"]["ok"], document["repaired"]["rows"]) == (False, True, 8)
+    assert (document["ok"], document["repaired"]["ok"], document["repaired"]["rows"]) == (True, True, 8)
+    assert len(document["damage"]) == 1
 
 
 def test_repair_of_a_good_store_changes_nothing(store: Path) -> None:
@@ -116,7 +118,9 @@ def test_repair_of_a_good_store_changes_nothing(store: Path) -> None:
 def test_a_broken_root_cannot_be_repaired(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (store / "data_metadata.json").write_text("{}")
     assert main(["verify", str(store)]) == 1
-    assert "data_metadata.json" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "data_metadata.json" in out
+    assert "--repair" not in out
     assert main(["verify", str(store), "--repair"]) == 1
     assert "restore it from a backup" in capsys.readouterr().err
 
@@ -133,11 +137,18 @@ def test_against_source(store: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "flatout prepare" in out
     assert main(["verify", str(store), "--against-source", "--json"]) == 1
     document = document_of(capsys)
-    assert (document["ok"], document["source"]["ok"], document["source"]["changed"]) == (True, False, ["s2"])
+    assert (document["ok"], document["source"]["ok"], document["source"]["changed"]) == (False, False, ["s2"])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"), [([], 2), (["absent"], 1), (["absent", "--what"], 2), (["a", "--sample", "x"], 2)]
+    ("arguments", "code"),
+    [
+        ([], 2),
+        (["absent"], 1),
+        (["absent", "--what"], 2),
+        (["a", "--sample", "x"], 2),
+        (["a", "--sample", "3"], 2),
+    ],
 )
 def test_what_is_wrong_tells_its_code(
     tmp_path: Path,
@@ -151,3 +162,32 @@ def test_what_is_wrong_tells_its_code(
     assert capsys.readouterr().err.startswith("error: ")
     assert main(["verify", *arguments, "--json"]) == code
     assert "error" in document_of(capsys)
+
+
+def test_a_file_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("x")
+    place = str(tmp_path / "file")
+    for arguments in (["verify", place], ["export", place, str(tmp_path / "out"), "--to", "hdf5"]):
+        assert main(arguments) == 1
+        assert "is a file; a store is a folder" in capsys.readouterr().err
+
+
+def test_code_that_a_store_names_needs_trust(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    (tmp_path / "flatout_test_trust.py").write_text("def make(row):\n    return {'x': float(row['id'])}\n")
+    (tmp_path / "rows.csv").write_text("id\n1\n2\n3\n")
+    (tmp_path / "config.yaml").write_text(
+        "manifest: rows.csv\ntransform: flatout_test_trust:make\npreprocessed_data_dir: store\nnum_workers: 0\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    DataPreprocessor(tmp_path / "config.yaml").run()
+    (tmp_path / "store" / "preprocessing_stats.json").unlink()
+    for what in ("--repair", "--against-source"):
+        assert main(["verify", "store", "--repair", what]) == 1
+        shown = capsys.readouterr().err.replace("\n", " ")
+        assert "flatout_test_trust:make" in shown
+        assert "--trust-store" in shown
+    assert main(["verify", "store", "--repair", "--against-source", "--trust-store"]) == 0
+    assert main(["verify", "store", "--against-source"]) == 1

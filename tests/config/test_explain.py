@@ -50,6 +50,16 @@ def complaint(values: Any, **more: Any) -> str:
             {"fields": {"ct": {"kind": "volume", "sise": 3}}},
             "config: unknown key 'fields.ct.sise'; did you mean 'fields.ct.size'?",
         ),
+        (
+            {"fields": {"diagnosis": {"kind": "label", "size": 3}}},
+            "config: unknown key 'fields.diagnosis.size'; a field of kind 'label' has none; "
+            "kinds volume, image have",
+        ),
+        (
+            {"fields": {"liver": {"kind": "mask", "spacing": [1, 1, 1]}}},
+            "config: unknown key 'fields.liver.spacing'; a mask follows its image: give 'spacing' to the "
+            "image or volume that it belongs to",
+        ),
         ({"fields": {"x": {"kind": "custom"}}}, "config: 'fields.x.name' is missing; wanted a value"),
     ],
 )

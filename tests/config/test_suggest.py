@@ -27,6 +27,7 @@ from flatout.config.suggest import nearest_key
         ("fields.ct.spaceing", "fields.ct.spacing"),
         ("patience", "early_stopping.patience"),
         ("spacing", "fields.NAME.spacing"),
+        ("fields.label.size", None),
         ("xyzzy", None),
     ],
 )

@@ -70,6 +70,23 @@ def test_digits_in_a_text_column_stay_text(tmp_path: Path) -> None:
     assert manifest.table["Text"].to_pylist() == ["12", "7"]
 
 
+def test_the_rule_of_the_first_reading_keeps_the_keys(tmp_path: Path) -> None:
+    first = read(write(tmp_path, "m.csv", "file,code,n\na.wav,01,1\na.wav,02,2.50\n"))
+    assert first.key_rule == "paths+content:file|code,n"
+    later = write(tmp_path, "m.csv", "id,n,code,file\n1,l2,07,b.wav\n2,2.50,02,a.wav\n3,1,01,a.wav\n")
+    assert read(later).key_rule == "column:id"
+    again = read(later, key_rule=first.key_rule)
+    assert again.key_rule == first.key_rule
+    assert again.keys.to_pylist()[:0:-1] == first.keys.to_pylist()
+    assert read(later, key_rule=first.key_rule, key_column="code").keys.to_pylist() == ["07", "02", "01"]
+
+
+def test_columns_of_a_rule_stay_text(tmp_path: Path) -> None:
+    path = write(tmp_path, "m.csv", "case,n\n1.0,1\n2.50,2\n")
+    assert read(path, key_rule="column:case").keys.to_pylist() == ["1.0", "2.50"]
+    assert read(path, key_rule="paths:case").keys.to_pylist() == ["1.0", "2.50"]
+
+
 def test_no_manifest_is_an_error() -> None:
     with pytest.raises(ManifestError, match="no manifest"):
         read_manifest(SourceSettings())

@@ -98,6 +98,24 @@ def test_wrong_names_are_config_errors(target: str, message: str) -> None:
         load_object(target)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def f(:\n", r"mine\.py, line 1: SyntaxError: "),
+        ("a = 1\ndef f():\n    return a / 0\nf()\n", r"mine\.py, line 3: ZeroDivisionError: division by zero"),
+        ("import sys\nimport absent_module\n", r"mine\.py, line 2: No module named 'absent_module'"),
+        ("from math import nothing\n", r"mine\.py, line 1: ImportError: cannot import name 'nothing'"),
+    ],
+)
+def test_a_module_that_fails_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=rf"'mine:f' cannot be imported: .*{message}"):
+        load_object("mine:f")
+
+
 def test_a_missing_library_of_ours_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, extra in EXTRA_OF.items():
 

@@ -123,7 +123,7 @@ def test_a_typo_among_integers_is_one_bad_cell():
     cells = [*map(str, range(1, 13)), "l2"]
     convert = make_value("y", LabelField(classes=collect_classes(cells, None)))
     assert [int(convert(cell)) for cell in cells[:-1]] == list(range(1, 13))
-    with pytest.raises(SampleError, match="'l2' is no class number.*set classes to use names"):
+    with pytest.raises(SampleError, match=r"'l2' is no class number.*set classes to use names"):
         convert("l2")
 
 

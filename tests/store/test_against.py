@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flatout.store import StoreReader, compare_with_source
+from flatout.errors import StoreError
+from flatout.store import StoreReader, compare_with_source, repair, verify
 from flatout.store.index import read_index, write_index
 
 pytestmark = pytest.mark.usefixtures("few_shards")
@@ -112,3 +115,60 @@ def test_a_forged_digest_differs(fresh: Any, forge_root: Callable[..., None]) ->
     name, digest = write_index(fresh.store, table.set_column(position, "digest", [digests]))
     forge_root(fresh.store, lambda document: document.update(index=name, index_blake3=digest))
     assert compare_with_source(fresh.store).differing == ("s02",)
+
+
+EVIL = """
+from pathlib import Path
+
+Path(__file__).with_suffix(".ran").touch()
+
+def make(row):
+    return {}
+"""
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"transform": "flatout_test_evil:make", "fields": {}},
+        {"fields": {"x": {"kind": "custom", "name": "flatout_test_evil"}}},
+    ],
+)
+def test_code_that_a_store_names_is_not_run(
+    fresh: Any,
+    tmp_path: Path,
+    forge_root: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, Any],
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    (tmp_path / "flatout_test_evil.py").write_text(EVIL)
+    forge_root(fresh.store, lambda document: document["settings"].update(settings, config_dir=str(tmp_path)))
+    (fresh.store / "quarantine.jsonl").unlink()
+    for run in (compare_with_source, lambda folder: repair(folder, verify(folder))):
+        with pytest.raises(StoreError, match=f"flatout_test_evil.* from {tmp_path}.*--trust-store"):
+            run(fresh.store)
+    assert not (tmp_path / "flatout_test_evil.ran").exists()
+    assert str(tmp_path) not in sys.path
+
+
+def test_code_of_a_store_that_is_trusted_is_run(
+    fresh: Any, tmp_path: Path, forge_root: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    (tmp_path / "flatout_test_kind.py").write_text(EVIL)
+    settings = {"transform": "flatout_test_kind:make", "fields": {}, "config_dir": str(tmp_path)}
+    forge_root(fresh.store, lambda document: document["settings"].update(settings))
+    report = compare_with_source(fresh.store, trusted=True)
+    assert report.code_changes
+    assert (tmp_path / "flatout_test_kind.ran").exists()
+
+
+def test_a_folder_that_a_store_names_is_not_imported_from(
+    fresh: Any, tmp_path: Path, forge_root: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even without a transform: a module there could have the name of one that a decoder imports."""
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    forge_root(fresh.store, lambda document: document["settings"].update(config_dir=str(tmp_path / "theirs")))
+    assert compare_with_source(fresh.store)
+    assert str(tmp_path / "theirs") not in sys.path

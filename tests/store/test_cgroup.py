@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from flatout.store import pool
 from flatout.store.cgroup import Limits, read_limits
 
 GIB = 1 << 30
@@ -88,3 +90,12 @@ def test_version_1_says_unlimited_with_a_large_number(tree: Path) -> None:
 def test_an_overdrawn_group_has_nothing_free(tree: Path) -> None:
     write(tree, {"memory.max": "100", "memory.current": "300"})
     assert limits(tree, "0::/\n").free_bytes == 0
+
+
+@pytest.mark.parametrize(("free", "expected"), [(None, 1000), (400, 400), (5000, 1000)])
+def test_the_pool_takes_no_more_than_the_container_has(
+    monkeypatch: pytest.MonkeyPatch, free: int | None, expected: int
+) -> None:
+    monkeypatch.setattr(pool.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    monkeypatch.setattr(pool, "read_limits", lambda: Limits(free_bytes=free))
+    assert pool.free_memory_bytes() == expected

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from flatout.errors import StoreCorruptError, StoreLockedError, StoreMissingError
-from flatout.store import DataPreprocessor, StoreReader, compact, verify
+from flatout.store import DataPreprocessor, StoreReader, compact, journal, verify
 from flatout.store.lock import locked
 
 pytestmark = pytest.mark.usefixtures("few_shards")
@@ -141,3 +141,27 @@ def test_not_while_it_is_being_prepared(prepared: Any, tmp_path: Path) -> None:
         compact(prepared.store)
     with pytest.raises(StoreMissingError):
         compact(tmp_path)
+
+
+def test_shards_that_an_interrupted_prepare_has_finished_stay(
+    source: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.prepare()
+    for number in range(20, 32):
+        source.add(number)
+    source.save()
+    with monkeypatch.context() as patch:
+        patch.setattr("flatout.store.prepare.commit", lambda *a, **k: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            source.prepare()
+    under_way = journal.find(source.store)
+    assert under_way is not None
+    finished = {shard.file for shard in under_way.shards()}
+    assert finished
+    (source.store / "shards" / "000099-0000000000000000.h5").write_bytes(b"x")
+    assert compact(source.store).files_deleted == 1
+    assert finished <= shard_files(source.store)
+    with monkeypatch.context() as patch:
+        patch.setattr("flatout.store.task.ShardWriter.write", lambda *a, **k: 1 / 0)  # nothing is made again
+        assert source.prepare().num_samples == 24
+    assert verify(source.store)

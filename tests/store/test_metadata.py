@@ -12,7 +12,16 @@ import pytest
 
 from flatout.errors import StoreCorruptError, StoreMissingError, StoreVersionError
 from flatout.store import metadata
-from flatout.store.metadata import ROOT, ShardMeta, StoreMeta, is_store, load_metadata, save_metadata, to_text
+from flatout.store.metadata import (
+    ROOT,
+    ShardMeta,
+    StoreMeta,
+    is_replaced,
+    is_store,
+    load_metadata,
+    save_metadata,
+    to_text,
+)
 from flatout.types import FieldSpec
 
 FIELDS = (
@@ -170,6 +179,8 @@ def set_field(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
         set_shard("size", 1.5),
         set_shard("rows", "5"),
         set_shard("rows", True),
+        set_shard("rows", 67_108_864 // 8 + 1),
+        set_shard("size", 500 * 8 - 1),
         set_shard("crc", None),
         set_shard("at", [-4096, *AT[1:]]),
         set_shard("at", list(AT[1:])),
@@ -209,3 +220,11 @@ def test_keys_of_a_later_release_are_passed_over(tmp_path: Path, forge_root: Cal
     save_metadata(tmp_path, meta_of())
     forge_root(tmp_path, lambda document: document.update(more={"a": 1}))
     assert load_metadata(tmp_path) == meta_of()
+
+
+def test_whether_another_root_stands_there(tmp_path: Path) -> None:
+    save_metadata(tmp_path, meta_of())
+    assert not is_replaced(tmp_path, load_metadata(tmp_path))
+    assert is_replaced(tmp_path, meta_of(num_bad=4))
+    (tmp_path / ROOT).unlink()
+    assert is_replaced(tmp_path, meta_of())

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from flatout.errors import StoreCorruptError, StoreMissingError
-from flatout.store import StoreReader
+from flatout.errors import StoreCorruptError, StoreError, StoreMissingError
+from flatout.store import StoreReader, compact
 from flatout.store.index import read_index, write_index
 
 pytestmark = pytest.mark.usefixtures("few_shards")
@@ -63,13 +63,55 @@ def test_what_is_read_outlives_the_store_and_can_be_written(stored: Path) -> Non
     assert not np.array_equal(image, StoreReader(stored).read(0)["image"])
 
 
-def test_pickles_by_its_folder(stored: Path) -> None:
+def test_pickles_by_its_folder_and_its_root(stored: Path) -> None:
     store = StoreReader(stored)
     store.read(3)
     data = pickle.dumps(store)
-    assert len(data) < 1000
+    assert len(data) < 1000 + (stored / "data_metadata.json").stat().st_size  # neither index nor samples
     again = pickle.loads(data)
+    assert again.meta == store.meta
     np.testing.assert_array_equal(again.read(3)["image"], store.read(3)["image"])
+
+
+def test_what_is_unpickled_is_of_the_same_version(prepared: Any) -> None:
+    store = StoreReader(prepared.store)
+    data, keys = pickle.dumps(store), store.keys()
+    del prepared.rows[0]
+    prepared.save()
+    prepared.prepare()
+    again = pickle.loads(data)
+    assert (again.keys(), len(again)) == (keys, 12)
+    np.testing.assert_array_equal(again.read(0)["image"], store.read(0)["image"])
+    assert len(StoreReader(prepared.store)) == 11
+
+
+def compacted(prepared: Any) -> tuple[StoreReader, bytes]:
+    """A reader that has mapped nothing, and its pickle; since then the store was updated and compacted."""
+    store = StoreReader(prepared.store)
+    data = pickle.dumps(store)
+    del prepared.rows[0]
+    prepared.save()
+    prepared.prepare()
+    compact(prepared.store)
+    return store, data
+
+
+def test_what_a_compaction_took_away_is_no_damage(prepared: Any) -> None:
+    store, data = compacted(prepared)
+    for read in (lambda: store.shard(0), lambda: store.numbers, store.keys, lambda: pickle.loads(data)):
+        with pytest.raises(StoreError, match=r"compacted or prepared again.*open it anew") as caught:
+            read()
+        assert not isinstance(caught.value, StoreCorruptError)
+    assert len(StoreReader(prepared.store)) == 11
+
+
+def test_a_shard_that_is_lost_under_an_open_reader_is_damage(
+    prepared: Any, shard_paths: Callable[..., list[Path]]
+) -> None:
+    store = StoreReader(prepared.store)
+    shard_paths(prepared.store)[0].unlink()
+    with pytest.raises(StoreCorruptError, match=r"is damaged.*--repair"):
+        store.shard(0)
 
 
 def read_in_child(store: StoreReader, queue: Any) -> None:

@@ -39,14 +39,15 @@ def test_a_store_in_numbers(stored: Path) -> None:
     assert image.lengths is None
 
     series = field(found, "series")
-    lengths = [sample["series"].size for sample in samples]
+    lengths = [len(sample["series"]) for sample in samples]
     assert series.shape == [None, 2]
     assert series.lengths == {
         "shortest": min(lengths),
         "median": int(np.median(lengths)),
         "longest": max(lengths),
     }
-    assert series.num_bytes == 4 * sum(lengths)
+    assert series.shapes == [(min(lengths), max(lengths)), (2, 2)]
+    assert (series.num_bytes, series.disk_bytes) == (8 * sum(lengths), 8 * sum(lengths))
 
     names = [("cat", "dog", "eel")[int(sample["label"])] for sample in samples]
     expected: dict[str, dict[str, int]] = {}
@@ -101,6 +102,26 @@ def test_encoded_fields_are_measured_restored_and_counted_as_stored(tmp_path: Pa
     assert (x.num_bytes, found.memory_bytes) == (24, 96)
 
 
+def test_compressed_fields_tell_what_they_take_on_disk(tmp_path: Path) -> None:
+    items = [{"x": np.zeros((n + 1, 100, 2), np.float32)} for n in range(4)]
+    fields = {"x": {"kind": "transform", "compression": "zstd", "ragged": True}}
+    found = summary_of(tmp_path / "store", items, fields)
+    x = field(found, "x")
+    store = StoreReader(tmp_path / "store")
+    tables = [store.shard(number).tables["flatout/chunks/x"] for number in range(len(store.meta.shards))]
+    assert x.disk_bytes == sum(int(table[:, 1].sum()) for table in tables)
+    assert 0 < x.disk_bytes < x.num_bytes / 4
+
+
+def test_lengths_are_steps_and_shapes_are_ranges(tmp_path: Path) -> None:
+    items = [{"one": np.zeros((n + 3, 7)), "two": np.zeros((n + 1, 9 - n, 2))} for n in range(5)]
+    fields = {name: {"kind": "transform", "ragged": True} for name in ("one", "two")}
+    found = summary_of(tmp_path / "store", items, fields)
+    one, two = field(found, "one"), field(found, "two")
+    assert one.lengths == {"shortest": 3, "median": 5, "longest": 7}
+    assert (two.lengths, two.shapes) == (None, [(1, 5), (5, 9), (2, 2)])
+
+
 def test_numbers_without_names_are_classes_too(tmp_path: Path) -> None:
     found = summary_of(tmp_path / "store", [{"y": n % 2 + 5} for n in range(4)], {"y": {"kind": "label"}})
     assert {name: sum(counts.values()) for name, counts in field(found, "y").classes.items()} == {
@@ -145,3 +166,18 @@ def test_validate_decodes_every_row(source: Any) -> None:
     assert [row.key for row in sorted(found.bad, key=lambda row: row.key)] == ["s02", "s11"]
     assert found.num_bad == 2
     assert not source.store.exists()
+
+
+def test_rows_looked_at_are_spread_evenly(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summary, "NUM_LOOKED_AT", 2)
+    (source.folder / "s11.npy").write_bytes(b"broken")
+    found = summarise_source(load_config(source.config()))
+    assert [row.key for row in found.bad] == ["s11"]
+    assert "shapes and sizes from 1 of 12 rows, spread evenly" in found.notes
+
+
+def test_a_manifest_that_holds_the_values_is_what_lies_on_disk(tmp_path: Path) -> None:
+    path = tmp_path / "values.csv"
+    path.write_text("id,value\n" + "".join(f"a{n},{n}.5\n" for n in range(9)))
+    config = load_config({"manifest": str(path), "fields": {"value": {"kind": "scalar"}}})
+    assert summarise_source(config).disk_bytes == path.stat().st_size

@@ -10,10 +10,12 @@ from typing import Any
 import h5py
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from flatout.errors import StoreMissingError, StoreVersionError
-from flatout.store import DataPreprocessor, StoreReader, verify
+from flatout.errors import StoreError, StoreMissingError, StoreVersionError
+from flatout.store import DataPreprocessor, StoreReader, compact, verification, verify
+from flatout.store.companions import replace_companion
 from flatout.store.index import read_index, write_index
 from flatout.store.layout import dataset_paths
 from flatout.store.verification import Damage
@@ -269,3 +271,76 @@ def test_libhdf5_opens_nothing_that_no_hash_vouches_for(
     flip_bit(first, 100)
     assert verify(prepared.store).damaged_shards == [first.name]
     assert sorted(opened) == sorted([second.name, third.name])
+
+
+def during(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], Any], times: int = 1) -> None:
+    """Let something happen each time just before verify looks at a file of this name."""
+    whole, left = verification.hash_file, iter(range(times))
+
+    def hash_file(path: Path) -> str:
+        if path.name.startswith(name) and next(left, None) is not None:
+            act()
+        return str(whole(path))
+
+    monkeypatch.setattr(verification, "hash_file", hash_file)
+
+
+def update(prepared: Any) -> Callable[[], Any]:
+    """The store loses a sample each time, and what it no longer needs."""
+
+    def act() -> None:
+        del prepared.rows[0]
+        prepared.save()
+        prepared.prepare()
+        compact(prepared.store)
+
+    return act
+
+
+@pytest.mark.parametrize("name", ["preprocessed_data.h5", "preprocessing_stats.json", "index-", "000000-"])
+def test_a_store_that_is_prepared_again_meanwhile_is_not_damaged(
+    prepared: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    during(monkeypatch, name, update(prepared))
+    report = verify(prepared.store)
+    assert report.damage == ()
+    assert report.num_samples == 11
+
+
+def test_companions_of_a_commit_under_way_are_not_damaged(
+    prepared: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New companions stand there, announced; the root is still the old one when verify ends."""
+    act = lambda: replace_companion(prepared.store, "preprocessing_stats.json", b"{}")  # noqa: E731
+    during(monkeypatch, "preprocessing_stats.json", act)
+    assert verify(prepared.store).damage == ()
+
+
+def test_real_damage_is_told_although_the_store_changed(
+    prepared: Any, monkeypatch: pytest.MonkeyPatch, flip_bit: Callable[..., None]
+) -> None:
+    def act() -> None:
+        update(prepared)()
+        flip_bit(prepared.store / "preprocessed_data.h5", 100)
+
+    during(monkeypatch, "preprocessed_data.h5", act)
+    assert [damage.file for damage in verify(prepared.store).damage] == ["preprocessed_data.h5"]
+
+
+def test_a_store_that_never_rests_is_no_damaged_one(prepared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    during(monkeypatch, "preprocessed_data.h5", update(prepared), times=99)
+    with pytest.raises(StoreError, match="changed 3 times while it was read"):
+        verify(prepared.store)
+
+
+def test_an_index_that_opens_as_millions_of_rows_is_not_read(
+    prepared: Any, forge_root: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meta = StoreReader(prepared.store).meta
+    table = read_index(prepared.store / meta.index)
+    many = pa.concat_tables([table] * 100)
+    name, digest = write_index(prepared.store, many)
+    forge_root(prepared.store, lambda document: document.update(index=name, index_blake3=digest))
+    monkeypatch.setattr(pq.ParquetFile, "read", lambda *a, **k: pytest.fail("it was read"))
+    (damage,) = verify(prepared.store).damage
+    assert "1,200 rows, the root says 12" in damage.reason

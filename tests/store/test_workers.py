@@ -305,7 +305,7 @@ def test_time_in_which_nobody_watched_does_not_count(work: Path, monkeypatch: py
             now += 3600 * 10**9
             monkeypatch.setattr(time, "monotonic_ns", lambda now=now: now)
             process.watch()
-        assert process._process.poll() is None
+        assert process._killed_for is None
         for _ in range(20):
             now += 3600 * 10**9
             monkeypatch.setattr(time, "monotonic_ns", lambda now=now: now)

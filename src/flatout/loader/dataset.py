@@ -17,7 +17,6 @@ from flatout.loader.memory import check_preload
 from flatout.loader.preload import preload
 from flatout.loader.samples import SampleReader, mean_bytes
 from flatout.store import StoreReader
-from flatout.store.metadata import load_metadata
 from flatout.types import Array
 
 
@@ -100,11 +99,14 @@ class FastDataset(Dataset[Any]):
         return [self.transform(sample) for sample in samples]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reader": None, "positions": None}
+        store = {"store": self.store.folder, "_index": self.store.meta.index}
+        return {**self.__dict__, "_reader": None, "positions": None, **store}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        index = state.pop("_index")
         self.__dict__.update(state)
-        if load_metadata(self.store.folder).index != self.store.meta.index:
+        self.store = StoreReader(state["store"])
+        if self.store.meta.index != index:
             raise LoaderError(
                 f"{self.store.folder} was prepared again while a process that reads it was starting: "
                 "its samples have other numbers now. Start the training again"

@@ -18,6 +18,7 @@ from flatout.types import Array
 MAX_SHOWN = 20
 
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,18})(\.0*)?")
+_DIGITS = re.compile(r"-?[0-9]+(\.0*)?")
 
 
 def make_value(name: str, field: LabelField | ScalarField | TextField) -> Callable[[Any], Array]:
@@ -151,6 +152,5 @@ def _whole_number(value: Any) -> int | None:
 
 
 def _is_digits(text: str) -> bool:
-    """Whether a name looks like a number, be it with leading zeros."""
-    digits = text.removeprefix("-")
-    return digits.isascii() and digits.isdigit()
+    """Whether a name looks like an integer, be it one with leading zeros or a point."""
+    return _DIGITS.fullmatch(text) is not None

@@ -43,8 +43,10 @@ def spread(spec: FieldSpec, shapes: Array) -> dict[str, Any]:
     if not len(shapes):
         return {}
     pairs = list(zip(shapes.min(axis=0).tolist(), shapes.max(axis=0).tolist(), strict=True))
-    if spec.shape.count(None) > 1:
+    free = [axis for axis, size in enumerate(spec.shape) if size is None]
+    varying = free if len(free) == 1 else [axis for axis in free if pairs[axis][0] < pairs[axis][1]]
+    if len(varying) != 1:
         return {"shapes": pairs}
-    steps = shapes[:, spec.shape.index(None)]
+    steps = shapes[:, varying[0]]
     low, high = int(steps.min()), int(steps.max())
     return {"shapes": pairs, "lengths": {"shortest": low, "median": int(np.median(steps)), "longest": high}}

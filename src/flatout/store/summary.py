@@ -52,7 +52,7 @@ class FieldSummary:
     num_measured: int = 0
     """Samples that low, high and mean were taken from."""
     lengths: Mapping[str, int] | None = None
-    """Shortest, median and longest sample of a field with one varying axis, in steps along it."""
+    """Shortest, median and longest sample of a field of which one axis varies, in steps along it."""
     shapes: Sequence[tuple[int, int]] | None = None
     """Smallest and largest size of each axis of a ragged field."""
     classes: Mapping[str, Mapping[str, int]] | None = None

@@ -144,6 +144,15 @@ def test_a_failed_export_leaves_nothing(
 
     monkeypatch.setattr(StoreReader, "read", fail)
     for name in ("hdf5", "tar"):
-        with pytest.raises(OSError, match="disk"):
+        with pytest.raises(StoreError, match=f"{tmp_path / name} cannot be written: disk"):
             export_store(store.folder, name, tmp_path / name)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_named(store: StoreReader, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for name in FORMATS:
+        if name == "lmdb":
+            continue  # an optional package, with errors of its own
+        with pytest.raises(StoreError, match="out cannot be written"):
+            export_store(store.folder, name, tmp_path / "file" / "out")

@@ -1,0 +1,46 @@
+"""What stops a prepare: space that is short, reasons that are told by how often they come."""
+
+from __future__ import annotations
+
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from flatout.errors import StoreSpaceError, TooManyBadError
+from flatout.store.limits import check_bad_fraction, check_free_space
+from flatout.store.task import BadRow
+
+Usage = namedtuple("Usage", "total used free")
+
+
+def test_what_fits_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 4 << 20))
+    check_free_space(tmp_path, 2.9 * (1 << 20))
+    told = r"\(4\.1 MiB\) are needed, 4,194,304 bytes \(4\.0 MiB\) are free"
+    with pytest.raises(StoreSpaceError, match=told):
+        check_free_space(tmp_path, 3 * (1 << 20))
+
+
+def bad_rows(*errors: str) -> list[BadRow]:
+    return [BadRow(f"k{n}", f"{n}.npy", "decode", error) for n, error in enumerate(errors)]
+
+
+@pytest.mark.parametrize(
+    ("errors", "told"),
+    [
+        (["0.npy is cut"], "0.npy: decode: 0.npy is cut. All so far"),
+        (
+            ["0.npy has 3 bytes", "1.npy has 77 bytes"],
+            "All for one reason, as in 0.npy: decode: 0.npy has 3 bytes.",
+        ),
+        (["odd", "is cut", "is cut"], "Most often (2 rows): 1.npy: decode: is cut; 1 other reason."),
+        (["a", "b", "c", "c"], "Most often (2 rows): 2.npy: decode: c; 2 other reasons."),
+    ],
+)
+def test_the_most_frequent_reason_is_told(tmp_path: Path, errors: list[str], told: str) -> None:
+    with pytest.raises(TooManyBadError) as caught:
+        check_bad_fraction(tmp_path, bad_rows(*errors), 10, 0.0)
+    assert told in str(caught.value)
+    assert (tmp_path / "quarantine.jsonl").exists()

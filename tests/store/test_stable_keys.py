@@ -1,0 +1,90 @@
+"""Keys and splits stay, whatever is added to the manifest, by the rule that the store keeps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flatout.config import Config, load_config
+from flatout.errors import ManifestError
+from flatout.store.job import Job, job_from_config, with_key_rule
+
+NUM_ROWS = 40
+
+
+def config_of(manifest: Path, text: str, **settings: Any) -> Config:
+    manifest.write_text(text)
+    fields = {"label": {"kind": "label"}, "n": {"kind": "scalar"}}
+    paths = {name: {"kind": "array"} for name in ("image", "mask") if name in text.partition("\n")[0]}
+    return load_config({"manifest": str(manifest), "fields": {**paths, **fields}, **settings}, environ={})
+
+
+def later_config(first: Job, manifest: Path, text: str, **settings: Any) -> Config:
+    return with_key_rule(config_of(manifest, text, **settings), json.loads(json.dumps(dict(first.settings))))
+
+
+def splits_of(job: Job) -> dict[str, str]:
+    return dict(zip(job.manifest.keys.to_pylist(), map(str, job.splits), strict=True))
+
+
+def rows(start: int = 0, stop: int = NUM_ROWS) -> str:
+    return "".join(f"case{at},{at % 3},{at}.5\n" for at in range(start, stop))
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    return tmp_path / "m.csv"
+
+
+def test_an_id_that_repeats_is_named_instead_of_choosing_another_rule(manifest: Path) -> None:
+    first = job_from_config(config_of(manifest, "name,label,n\n" + rows()))
+    assert first.settings["key_rule"] == "column:name"
+    text = "name,label,n\n" + rows() + "case7,1,0\n"
+    assert job_from_config(config_of(manifest, text)).settings["key_rule"] != "column:name"
+    with pytest.raises(ManifestError, match=r"rows 8, 41 are all 'case7'.*key_column.*--force"):
+        job_from_config(later_config(first, manifest, text))
+
+
+def test_an_added_column_moves_no_sample(manifest: Path) -> None:
+    body = "".join(f"{at % 3},{at}.5\n" for at in range(NUM_ROWS))
+    first = job_from_config(config_of(manifest, "label,n\n" + body))
+    assert first.settings["key_rule"] == "content:label,n"
+    lines = [f"{line},{at},x{at}" for at, line in enumerate(body.splitlines())]
+    text = "\n".join(["label,n,age,id", "l2,500,3,new", *lines[::-1]])
+    second = job_from_config(later_config(first, manifest, text))
+    assert splits_of(first).items() <= splits_of(second).items()
+    assert second.settings["key_rule"] == first.settings["key_rule"]
+
+
+def test_a_second_mask_of_an_image_moves_no_sample(manifest: Path) -> None:
+    lines = [f"i{at}.png,m{at}.png,{at % 3},{at}" for at in range(NUM_ROWS)]
+    first = job_from_config(config_of(manifest, "\n".join(["image,mask,label,n", *lines])))
+    assert first.settings["key_rule"] == "paths:image,mask"
+    text = "\n".join(["image,mask,label,n", "i3.png,other.png,0,0", *lines])
+    second = job_from_config(later_config(first, manifest, text))
+    assert splits_of(first).items() <= splits_of(second).items()
+
+
+def test_what_the_config_says_wins_over_the_record(manifest: Path) -> None:
+    text = "name,label,n,code\n" + rows().replace(".5", ".5,")
+    text = "\n".join(line + str(at) if at else line for at, line in enumerate(text.splitlines()))
+    first = job_from_config(config_of(manifest, text))
+    for settings in ({"key_column": "code"}, {"key_rule": "column:code"}):
+        config = later_config(first, manifest, text, **settings)
+        assert job_from_config(config).manifest.keys[0].as_py() == "1"
+    bare = config_of(manifest, text)
+    assert with_key_rule(bare, {}) is bare
+    assert with_key_rule(bare, {"key_rule": None}) is bare
+
+
+def test_the_settings_of_a_store_load_again(manifest: Path, tmp_path: Path) -> None:
+    config = config_of(manifest, "name,label,n\n" + rows())
+    config._config_dir = tmp_path
+    settings = dict(job_from_config(config).settings)
+    settings.pop("config_dir")
+    assert load_config(settings, environ={}).key_rule == "column:name"
+    assert with_key_rule(config, settings).config_dir == tmp_path
+    assert with_key_rule(config, settings).key_rule == "column:name"
