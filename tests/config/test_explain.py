@@ -52,8 +52,8 @@ def complaint(values: Any, **more: Any) -> str:
         ),
         (
             {"fields": {"diagnosis": {"kind": "label", "size": 3}}},
-            "config: unknown key 'fields.diagnosis.size'; a field of kind 'label' has none; "
-            "kinds volume, image have",
+            "config: unknown key 'fields.diagnosis.size'; a field of kind 'label' has no 'size'; "
+            "kinds volume, image have it",
         ),
         (
             {"fields": {"liver": {"kind": "mask", "spacing": [1, 1, 1]}}},

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from flatout.store.cgroup import Limits
 from flatout.loader.machine import Gpu, count_cores, describe_machine
+from flatout.store.cgroup import Limits
 
 
 def test_limits_count_not_the_host(tmp_path: Path) -> None:

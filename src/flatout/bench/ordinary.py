@@ -16,7 +16,7 @@ SPACING_MM = (1.5, 1.5, 1.5)
 SIZE = (32, 40, 32)
 """Holds the largest hippocampus scan at 1.5 mm."""
 RATE = 5000
-LENGTH = 5000
+LENGTH = 4000
 
 
 def load_nifti(path: str) -> Array:

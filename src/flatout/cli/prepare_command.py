@@ -18,7 +18,7 @@ from flatout.cli.places import check_manifest, check_output, remove_if_empty
 from flatout.cli.progress import ProgressBar
 from flatout.cli.words import bytes_text, count_text, seconds_text
 from flatout.config import Config, resolve_config
-from flatout.errors import ConfigError
+from flatout.errors import ConfigError, StoreLockedError
 from flatout.store import DataPreprocessor, RunStats, compact
 
 SHOWN_BAD = 5
@@ -92,7 +92,7 @@ def _stopping_well(settings: Config) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if folder is not None and is_new:
+        if folder is not None and is_new and not isinstance(error, StoreLockedError):  # then it is another's
             remove_if_empty(folder)
         if isinstance(error, KeyboardInterrupt):
             raise Interrupted(

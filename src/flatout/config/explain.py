@@ -76,11 +76,11 @@ def _of_other_kinds(path: Path, merged: Mapping[Any, Any]) -> str | None:
         return None
     if kind == "mask" and {"image", "volume"} & set(having):
         return f"a mask follows its image: give '{key}' to the image or volume that it belongs to"
-    return f"a field of kind '{kind}' has none; {_listed(having)}"
+    return f"a field of kind '{kind}' has no '{key}'; {_listed(having)}"
 
 
 def _listed(kinds: Sequence[str]) -> str:
-    return f"only kind '{kinds[0]}' has" if len(kinds) == 1 else f"kinds {', '.join(kinds)} have"
+    return f"only kind {kinds[0]} has it" if len(kinds) == 1 else f"kinds {', '.join(kinds)} have it"
 
 
 def _where(path: Path, layers: Sequence[Layer]) -> str:

@@ -21,9 +21,10 @@ from flatout.store.fingerprint import (
     fingerprint_settings,
 )
 from flatout.store.index import read_index
-from flatout.store.job import Job, field_parts, import_folders, job_from_config
+from flatout.store.job import Job, field_parts, import_folders, job_from_config, with_recorded
 from flatout.store.metadata import ROOT
 from flatout.store.samples import RowFinder, row_hashes
+from flatout.store.versions import classes_of_root
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,8 @@ class _Comparison:
 
     def _read(self) -> Job:
         if self._job is None:
-            classes = {spec.name: spec.classes for spec in self._store.meta.fields if spec.classes}
-            self._job = job_from_config(self._config, classes)
+            config = with_recorded(self._config, self._store.meta.settings)
+            self._job = job_from_config(config, classes_of_root(self._store.folder))
         return self._job
 
     def _try(self, compare: Any) -> Any:

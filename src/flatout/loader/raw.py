@@ -24,11 +24,12 @@ from flatout.store import StoreReader, is_store
 from flatout.store.against import dry_run
 from flatout.store.commit import read_quarantine
 from flatout.store.index import read_index
-from flatout.store.job import Job, job_from_config
+from flatout.store.job import Job, job_from_config, with_recorded
 from flatout.store.progress import Silent
 from flatout.store.samples import RowFinder, row_hashes
 from flatout.store.specify import NUM_PROBED, Forms, specify
 from flatout.store.task import BadRow, describe
+from flatout.store.versions import classes_of_root
 from flatout.types import Array, FieldSpec
 
 WHOLE = -1
@@ -57,8 +58,9 @@ class RawSource:
     def __init__(self, config: Config | Mapping[str, Any] | str | Path) -> None:
         self.config = load_config(config)
         store = self._find_store()
-        classes = {} if store is None else {s.name: s.classes for s in store.meta.fields if s.classes}
-        self.job: Job = job_from_config(self.config, classes)
+        if store is not None:
+            self.config = with_recorded(self.config, store.meta.settings)
+        self.job: Job = job_from_config(self.config, {} if store is None else classes_of_root(store.folder))
         is_same = store is not None and store.meta.fingerprint.get("digest") == self.job.fingerprint.digest
         self.store = store if is_same else None
         """The store of the same settings, if there is one."""

@@ -112,19 +112,28 @@ def job_from_config(config: Config, known_classes: Mapping[str, Sequence[str]] |
         groups=_group_hashes(hashes, groups),
         sys_path=sys_path,
         notes=notes,
-        settings={**_kept_settings(config), "key_rule": manifest.key_rule},
+        settings={
+            **_kept_settings(config),
+            "key_rule": manifest.key_rule,
+            "splits": split_settings.model_dump(mode="json"),
+        },
     )
 
 
-def with_key_rule(config: Config, settings: Mapping[str, Any]) -> Config:
-    """The config with the key rule that a store's settings record, unless it says itself where keys come from.
+def with_recorded(config: Config, settings: Mapping[str, Any]) -> Config:
+    """The config with what a store's settings record of its first run's choices, where it says nothing itself.
 
-    Without it a row that repeats an id could choose another rule, and move every sample to another split.
+    Otherwise added rows could choose anew: one repeated id, or a tenth patient, and every sample would have
+    another key or split.
     """
-    rule = settings.get("key_rule")
-    if rule is None or config.key_column is not None or config.key_rule is not None:
-        return config
-    return config.model_copy(update={"key_rule": rule})
+    update: dict[str, Any] = {}
+    if config.key_column is None and config.key_rule is None:
+        update["key_rule"] = settings.get("key_rule")
+    recorded = settings.get("splits") or {}
+    if config.splits.column is None and config.splits.group is None:
+        names = {name: recorded.get(name) for name in ("column", "group")}
+        update["splits"] = config.splits.model_copy(update=names)
+    return config.model_copy(update=update)
 
 
 def job_from_dataset(dataset: Any, config: Config) -> Job:
@@ -140,7 +149,10 @@ def job_from_dataset(dataset: Any, config: Config) -> Job:
         columns=["index"],
         splits=assign_splits(manifest.keys, config.splits, hashes=hashes),
         groups=hashes,
-        sys_path=import_folders(config),
+        # The dataset's module is one of the program's own, wherever that found it.
+        sys_path=list(
+            dict.fromkeys([str(Path(folder).resolve()) for folder in sys.path[:1]] + [str(Path.cwd())])
+        ),
         settings=_kept_settings(config),
     )
 
@@ -260,7 +272,12 @@ def _group_hashes(hashes: Array, groups: Any) -> Array:
 
 
 def import_folders(config: Config) -> list[str]:
-    """Folders whose modules a transform may come from: beside the config file, and the current one."""
+    """Folders whose modules a transform may come from: beside the config file, and the current one.
+
+    None without a transform: a file that happens to be called like a library must not be imported for it.
+    """
+    if config.transform is None:
+        return []
     folders = [str(folder) for folder in (config.config_dir, Path.cwd()) if folder is not None]
     for folder in reversed(folders):
         if folder not in sys.path:

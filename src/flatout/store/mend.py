@@ -116,7 +116,7 @@ def _same_job(job: Job, meta: StoreMeta, folder: Path, makes_samples: bool) -> J
 
 def _known_rows(folder: Path, meta: StoreMeta) -> frozenset[int]:
     """Hashes of the rows that the store stands for: those with samples, and those in quarantine."""
-    hashes = row_hashes(read_index(folder / meta.index, ["key_hash", "part", "key"])).tolist()
+    hashes = row_hashes(read_index(folder / meta.index, ["key_hash", "part", "key"], meta.num_samples)).tolist()
     with suppress(OSError, ValueError, KeyError):
         hashes += [hash_key(key) for key in read_quarantine(folder)]
     return frozenset(hashes)

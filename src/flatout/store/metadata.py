@@ -104,7 +104,7 @@ def load_metadata(folder: Path) -> StoreMeta:
         if path.stat().st_size > MAX_ROOT_BYTES:
             raise StoreCorruptError(f"{path} has over {MAX_ROOT_BYTES:,} bytes: not a flatout store")
         document = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise StoreMissingError(
             f"{folder} has no {ROOT}: it is not a store, or its first prepare did not finish "
             "(run the same 'flatout prepare' again to continue it)"

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from flatout.config import Config, load_config
 from flatout.errors import ConfigError
-from flatout.store.job import Job, job_from_config, job_from_dataset
+from flatout.store.job import Job, job_from_config, job_from_dataset, with_recorded
 from flatout.store.prepare import PrepareOptions, prepare
 from flatout.store.progress import Progress, Silent
 from flatout.store.statistics import RunStats
+from flatout.store.versions import settings_of_root
 
 if TYPE_CHECKING:
     from flatout.store.verification import VerifyReport
@@ -56,7 +57,16 @@ class DataPreprocessor:
             ConfigError, ManifestError, StoreError: see their messages.
         """
         options = PrepareOptions(force=force, accept_fingerprint=accept_fingerprint)
-        return prepare(self.config, self._job, options, progress or Silent())
+        config = self.config
+        if config.preprocessed_data_dir is not None and not force:
+            config = with_recorded(config, settings_of_root(Path(config.preprocessed_data_dir)))
+
+        def make_job(known_classes: Mapping[str, Sequence[str]]) -> Job:
+            if self._dataset is not None:
+                return job_from_dataset(self._dataset, config)
+            return job_from_config(config, known_classes)
+
+        return prepare(config, make_job, options, progress or Silent())
 
     def verify_data_integrity(self) -> VerifyReport:
         """Check every byte of the store; the report is true or false."""
@@ -65,8 +75,3 @@ class DataPreprocessor:
         if self.config.preprocessed_data_dir is None:
             raise ConfigError("no store to verify: set preprocessed_data_dir")
         return verify(Path(self.config.preprocessed_data_dir))
-
-    def _job(self, known_classes: Mapping[str, Sequence[str]]) -> Job:
-        if self._dataset is not None:
-            return job_from_dataset(self._dataset, self.config)
-        return job_from_config(self.config, known_classes)

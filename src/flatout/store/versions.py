@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ class Version:
 
     @property
     def classes(self) -> dict[str, Sequence[str]]:
-        return {spec.name: spec.classes for spec in self.fields if spec.classes}
+        return _classes(self.fields)
 
     @property
     def bytes_per_sample(self) -> float:
@@ -58,7 +58,7 @@ def committed(folder: Path, distrusted: Collection[str] = ()) -> Version | None:
     except StoreMissingError:
         return None
     version = Version(
-        read_index(folder / meta.index),
+        read_index(folder / meta.index, num_rows=meta.num_samples),
         meta.shards,
         meta.fields,
         Fingerprint.from_json(meta.fingerprint),
@@ -83,7 +83,20 @@ def classes_of_root(folder: Path) -> dict[str, Sequence[str]]:
         fields = load_metadata(folder).fields
     except StoreError:
         return {}
-    return {spec.name: spec.classes for spec in fields if spec.classes}
+    return _classes(fields)
+
+
+def settings_of_root(folder: Path) -> Mapping[str, Any]:
+    """What the store that stands here records of its config; nothing if there is none."""
+    try:
+        return load_metadata(folder).settings
+    except StoreError:
+        return {}
+
+
+def _classes(fields: Sequence[FieldSpec]) -> dict[str, Sequence[str]]:
+    """Class names of each label; none for labels that are numbers, which they then stay."""
+    return {spec.name: spec.classes or () for spec in fields if spec.kind == "label"}
 
 
 def _without(version: Version, distrusted: Collection[str]) -> Version:

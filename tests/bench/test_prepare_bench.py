@@ -1,0 +1,200 @@
+"""`flatout bench prepare` at a tiny scale: the form of its document, and that unequal work is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flatout.bench import PrepareBench, bench_prepare, contest, peer_h5py
+from flatout.bench.cases import CASES
+from flatout.bench.contest import check_equal, check_peers, compare, measure_contest
+from flatout.bench.index import build
+from flatout.bench.job import Job, read_items, run
+from flatout.bench.machine import CpuWatch
+from flatout.bench.overhead import Setting, make_job, measure_safety, whole_passes
+from flatout.bench.sources import SourceFiles, find_files
+from flatout.cli.main import main
+from flatout.errors import FlatoutError, MissingDependencyError
+from flatout.source.maker import FieldsMaker
+from flatout.store import StoreReader, verify
+from flatout.types import Row
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, SourceFiles]:
+    """Files as they are made where no real ones are at hand."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("flatout.bench.sources.NUM_GENERATED", 4)
+    return {kind: find_files(kind, None, tmp_path) for kind in ("nifti", "wav")}  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Setting:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return Setting(folder, num_workers=1, seconds=0.02, rounds=1, say=lambda text: None)
+
+
+def test_the_document(generated: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--seconds", "0.02", "--rounds", "1", "--samples", "3000", "--num-workers", "1", "--json"]
+    assert main(["bench", "prepare", "--scratch", str(tmp_path), *arguments]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert set(document["efficiency"]) == {"nifti", "wav"}
+    assert all(0 < value < 2 for value in document["efficiency"].values())
+    assert -1 < document["safety_overhead"] < 100
+    assert document["index"]["samples"] == 3000
+    assert document["index"]["open_s"] > 0
+    assert set(document["worker_memory"]) >= {"idle_bytes", "peak_bytes", "limit_bytes", "is_within"}
+    assert document["machine"]["cores"] >= 1
+    assert document["update"]["scan_rows_per_s"] > 0
+    assert document["files"]["wav"]["is_real"] is False
+    assert "peers" not in document
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("flatout-bench-")]
+
+
+def test_every_committed_result_has_the_form() -> None:
+    results = sorted((REPOSITORY / "benchmarks" / "results").rglob("prepare--*.json"))
+    assert results
+    for path in results:
+        document = json.loads(path.read_text())
+        assert set(document["ratio_to_best_peer"]) == set(CASES)
+        assert set(document["peers"]) == {"h5py", "monai", "litdata"}
+        assert {"date", "cpu", "cores", "python", "libraries"} <= set(document["machine"])
+        assert {"efficiency", "safety_overhead", "index", "worker_memory", "contests"} <= set(document)
+
+
+def test_people_get_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (path, *_) = sorted((REPOSITORY / "benchmarks" / "results").rglob("prepare--*.json"))
+    document = json.loads(path.read_text())
+    monkeypatch.setattr("flatout.cli.bench_command.bench_prepare", lambda options, say: document)
+    assert main(["bench", "prepare", "--peers"]) == 0
+    shown = capsys.readouterr().out
+    for text in ("efficiency wav", "safety overhead", "times the best peer", "litdata:", "samples/s"):
+        assert text in shown
+
+
+def test_a_race_with_one_peer(generated: Any, setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest, "PEERS", ("h5py",))
+    found = measure_contest("wav", generated["wav"], setting)
+    assert found["rows"] % len(generated["wav"].paths) == 0
+    rates = found["samples_per_s"]
+    assert found["ratio"] == pytest.approx(rates["flatout"] / rates["h5py"])
+    assert list(setting.scratch.iterdir()) == [*setting.scratch.glob("*.csv")]
+
+
+def test_the_race_compares_what_was_stored(
+    generated: Any, setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = make_job("prepare", "wav", generated["wav"], setting, 8)
+    theirs = make_job("h5py", "wav", generated["wav"], setting, 8)
+    run(ours)
+    run(theirs)
+    compare(CASES["wav"], ours, theirs)
+    read = peer_h5py.read
+
+    def tampered(*arguments: Any) -> Any:
+        for key, array in read(*arguments):
+            yield key, array + (np.float32(1e-6) if key == "00000005" else np.float32(0))
+
+    monkeypatch.setattr(peer_h5py, "read", tampered)
+    with pytest.raises(FlatoutError, match="h5py, sample 00000005: arrays differ by"):
+        compare(CASES["wav"], ours, theirs)
+    monkeypatch.setattr(peer_h5py, "read", lambda *arguments: iter(list(read(*arguments))[:3]))
+    with pytest.raises(FlatoutError, match="gave back 3 of"):
+        compare(CASES["wav"], ours, theirs)
+
+
+def test_equal_means_shape_dtype_and_values() -> None:
+    exact, rounded = CASES["wav"], CASES["nifti_resampled"]
+    array = np.array([[1.0, 100.0]], np.float32)
+    check_equal(exact, "a", array, array.copy())
+    check_equal(rounded, "a", array, array + np.float32(1e-4))
+    for case, other in (
+        (exact, array + np.float32(1e-4)),
+        (rounded, array + np.float32(0.1)),
+        (rounded, np.array([[1.0, np.nan]], np.float32)),
+        (rounded, array[0]),
+        (rounded, array.astype(np.float64)),
+    ):
+        with pytest.raises(FlatoutError):
+            check_equal(case, "a", array, other)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_ordinary_way_gives_our_arrays(name: str, data_dir: Path, tmp_path: Path) -> None:
+    case = CASES[name]
+    files = find_files(case.files, data_dir, tmp_path)
+    config = make_config(case, files)
+    for path in files.paths[:: max(1, len(files.paths) // 20)]:
+        made = config.make(Row(path, {"x": path}))
+        assert isinstance(made, dict)
+        check_equal(case, path, made["x"], case.load(str(files.base / path)))
+
+
+def make_config(case: Any, files: SourceFiles) -> FieldsMaker:
+    from flatout.config import load_config
+
+    fields = load_config({"fields": {"x": dict(case.field)}}).fields
+    return FieldsMaker(fields, str(files.base))
+
+
+def test_generated_files_are_read_alike(generated: Any) -> None:
+    for case in CASES.values():
+        files = generated[case.files]
+        for path in files.paths:
+            made = make_config(case, files).make(Row(path, {"x": path}))
+            assert isinstance(made, dict)
+            check_equal(case, path, made["x"], case.load(str(files.base / path)))
+
+
+def test_a_missing_peer_is_named_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest, "PEERS", ("h5py", "no_such_peer"))
+    with pytest.raises(MissingDependencyError, match="no_such_peer; 'make bench'"):
+        check_peers()
+    with pytest.raises(MissingDependencyError):
+        bench_prepare(PrepareBench(has_peers=True))
+
+
+def test_safety_is_measured_with_and_without(generated: Any, setting: Setting) -> None:
+    found = measure_safety("wav", generated["wav"], setting, cpu_s_per_row=1e-3)
+    assert len(found["safe_s"]) == len(found["unsafe_s"]) == 1
+    assert found["overhead"] == pytest.approx(np.median(found["safe_s"]) / np.median(found["unsafe_s"]) - 1)
+
+
+def test_a_job_that_fails_says_why(tmp_path: Path) -> None:
+    with pytest.raises(FlatoutError, match=r"(?s)open of '' failed: .*has no data_metadata\.json"):
+        run(Job("open", out=str(tmp_path)))
+
+
+def test_the_store_of_many_samples_is_a_store(tmp_path: Path) -> None:
+    build(tmp_path / "index", 40_000, num_workers=2)
+    store = StoreReader(tmp_path / "index")
+    assert (len(store), store.keys()[39_999]) == (40_000, "000039999")
+    assert store.read(39_999)["x"] == np.float32(39_999)
+    assert {damage.what for damage in verify(tmp_path / "index").damage} <= {"content"}
+
+
+def test_rows_repeat_the_files_under_other_keys(generated: Any, tmp_path: Path) -> None:
+    files = generated["wav"]
+    manifest = files.write_manifest(tmp_path / "rows.csv", 10)
+    items = read_items(Job("h5py", manifest=str(manifest), base=str(files.base)))
+    assert len({key for key, _ in items}) == 10
+    assert [Path(path).name for _, path in items] == [files.paths[n % 4] for n in range(10)]
+    assert [whole_passes(files, count) for count in (0, 5, 7)] == [4, 4, 8]
+
+
+def test_named_data_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(FlatoutError, match="leave --data out"):
+        find_files("wav", tmp_path, tmp_path)
+
+
+def test_others_are_told_from_us() -> None:
+    watch = CpuWatch()
+    sum(n * n for n in range(200_000))
+    assert 0 <= watch.others() <= 1.5
