@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from flatout.cli.interruption import Interrupted
@@ -106,7 +105,7 @@ def _show(settings: Config, stats: RunStats, freed: int) -> None:
     folder = Path(str(settings.preprocessed_data_dir)).absolute()
     made = f"{stats.processed - stats.failed:,} made, {stats.unchanged:,} unchanged"
     made += f", {stats.removed:,} removed or replaced" if stats.removed else ""
-    table.add_row("store", escape(str(folder)))
+    console().print(f"store    {folder}", markup=False)  # on a line of its own: a table would cut a long path
     table.add_row("samples", f"{stats.num_samples:,}")
     table.add_row("rows", made + (f", [red]{stats.failed:,} bad[/red]" if stats.failed else ""))
     if stats.processed:
