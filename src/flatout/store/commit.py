@@ -60,7 +60,7 @@ def commit(
     index, index_hash = write_index(folder, samples)
     write_view(folder, fields, live_shards, samples, splits)
     write_quarantine(folder, bad)
-    identity = content_hash(samples["key"].to_pylist(), samples["digest"].to_numpy())
+    identity = content_hash(samples["key"], samples["digest"].to_numpy())
     facts = json.dumps({**stats, "content_hash": identity}, indent=1) + "\n"
     replace_companion(folder, STATS, facts.encode())
     meta = StoreMeta(

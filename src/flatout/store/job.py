@@ -124,8 +124,10 @@ def with_recorded(config: Config, settings: Mapping[str, Any]) -> Config:
     """The config with what a store's settings record of its first run's choices, where it says nothing itself.
 
     Otherwise added rows could choose anew: one repeated id, or a tenth patient, and every sample would have
-    another key or split.
+    another key or split. A store that is filled from another manifest starts anew.
     """
+    if _kept_settings(config)["manifest"] != settings.get("manifest"):
+        return config
     update: dict[str, Any] = {}
     if config.key_column is None and config.key_rule is None:
         update["key_rule"] = settings.get("key_rule")

@@ -156,7 +156,7 @@ def _index_against_root(meta: StoreMeta, index: Any) -> Iterator[Damage]:
         numbers = index[name].to_numpy()
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(known):
             yield Damage(meta.index, f"it names a {name} that the root does not have")
-    identity = content_hash(index["key"].to_pylist(), index["digest"].to_numpy())
+    identity = content_hash(index["key"], index["digest"].to_numpy())
     if identity != meta.content_hash:
         yield Damage(meta.index, "its samples' content hash differs from the root's")
 
