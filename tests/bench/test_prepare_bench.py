@@ -177,7 +177,8 @@ def test_the_store_of_many_samples_is_a_store(tmp_path: Path) -> None:
     store = StoreReader(tmp_path / "index")
     assert (len(store), store.keys()[39_999]) == (40_000, "000039999")
     assert store.read(39_999)["x"] == np.float32(39_999)
-    assert {damage.what for damage in verify(tmp_path / "index").damage} <= {"content"}
+    damaged = {damage.file for damage in verify(tmp_path / "index").damage}
+    assert damaged == {"preprocessed_data.h5", "quarantine.jsonl", "preprocessing_stats.json"}
 
 
 def test_rows_repeat_the_files_under_other_keys(generated: Any, tmp_path: Path) -> None:
