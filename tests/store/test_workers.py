@@ -273,7 +273,8 @@ def test_workers_killed_from_outside_cost_nothing(work: Path, small_shards: Call
         """One worker each time that a few more rows have been begun."""
         for wanted in range(2, 28, 6):
             wait_until(lambda wanted=wanted: len(list(work.glob("seen-*"))) >= wanted)
-            for process in psutil.Process().children()[:1]:
+            found = [p for p in psutil.Process().children() if "flatout.store.worker" in p.cmdline()]
+            for process in found[:1]:
                 process.kill()
                 killed.append(process.pid)
 
