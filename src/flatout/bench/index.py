@@ -16,6 +16,7 @@ import pyarrow as pa
 from flatout.bench.job import Job, run
 from flatout.bench.overhead import Setting
 from flatout.source import hash_key
+from flatout.store.checks import content_hash
 from flatout.store.index import index_schema, write_index
 from flatout.store.metadata import SHARD_FOLDER, ShardMeta, StoreMeta, save_metadata, shard_meta
 from flatout.store.plan import rows_per_shard
@@ -81,7 +82,7 @@ def commit(out: Path, shards: Sequence[ShardMeta]) -> None:
         fields=FIELDS,
         index=name,
         index_blake3=digest,
-        content_hash="0" * 64,
+        content_hash=content_hash(samples["key"], samples["digest"].to_numpy()),
         shards=tuple(shards),
     )
     save_metadata(out, meta)

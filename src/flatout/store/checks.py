@@ -87,4 +87,5 @@ def _lines(keys: Any, digests: Any) -> bytes:
 
     nul, newline, nothing = (pa.scalar(text, pa.large_string()) for text in ("\0", "\n", ""))
     lines = pc.binary_join_element_wise(pc.binary_join_element_wise(keys, digests, nul), nothing, newline)
-    return bytes(lines.buffers()[2])
+    _, offsets, data = lines.buffers()
+    return bytes(data[: np.frombuffer(offsets, np.int64)[len(lines)]])

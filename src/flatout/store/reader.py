@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from flatout.errors import StoreCorruptError, StoreError
-from flatout.store.index import RECORDS, index_schema, read_index
+from flatout.store.index import read_index, read_numbers
 from flatout.store.metadata import SHARD_FOLDER, StoreMeta, is_replaced, load_metadata
 from flatout.store.shard_reader import ShardReader
 from flatout.types import Array
@@ -52,13 +52,8 @@ class StoreReader:
     @cached_property
     def numbers(self) -> dict[str, Array]:
         """The index's numeric columns: key_hash, split, group, shard, row, and lengths of ragged fields."""
-        schema = index_schema(self.meta.fields)
-        wanted = [name for name in schema.names if name not in RECORDS]
-        table = self._read_index(wanted)
-        is_whole = not any(column.null_count for column in table.columns)
-        if not is_whole or [*table.schema] != [schema.field(name) for name in wanted]:
-            raise self._bad_index("other columns than an index has")
-        numbers = {name: table[name].to_numpy() for name in wanted}
+        with self._explained(self.index_path):
+            numbers = read_numbers(self.index_path, self.meta.fields, len(self))
         stops = {"shard": len(self.meta.shards), "split": len(self.meta.splits), "row": 1 << 31}
         for name, stop in stops.items():
             if len(self) and not 0 <= numbers[name].min() <= numbers[name].max() < stop:
