@@ -338,7 +338,12 @@ NAMES += ["duration", "md5", "text", "age", "Length_of_stay", "x"]
 CELLS = st.none() | st.sampled_from(["", "a.wav", "b.png", "train", "c"]) | st.integers(-2, 3) | st.floats()
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=80,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(st.data(), st.lists(st.sampled_from(NAMES), min_size=1, unique=True), st.integers(1, 6))
 def test_every_column_is_said(tmp_path: Path, data: st.DataObject, names: list[str], num_rows: int) -> None:
     cells = st.lists(CELLS, min_size=num_rows, max_size=num_rows)

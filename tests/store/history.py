@@ -176,9 +176,7 @@ class History(RuleBasedStateMachine):
         with cut_off_after(num_syncs):
             decoded = self._run(force=is_forced, limit=limit)
         if decoded is None:
-            self.was_cut_off = True
-            if is_there(self.folder / "store"):
-                contents(self.folder / "store")
+            self._check_cut_off(limit, is_forced)
         else:
             self.made = {} if is_forced else self.made
             self._check(decoded, set(self.rows) if is_forced else self._dirty(), limit)
@@ -291,9 +289,23 @@ class History(RuleBasedStateMachine):
             assert decoded in (due, due - self.lost)
         self._commit(due, dirty)
         store = self.folder / "store"
-        expected: Model = {n: (values(m.state.seed).tolist(), m.state.label) for n, m in self.made.items()}
-        check_finished(store, expected, sorted(due & self.lost))
+        check_finished(store, self._expected(), sorted(due & self.lost))
         self._check_order(StoreReader(store))
+
+    def _check_cut_off(self, limit: int | None, is_forced: bool) -> None:
+        """After a run that was cut off: the version before, or, if that was its last step, the next."""
+        self.was_cut_off = True
+        if not is_there(self.folder / "store"):
+            return
+        found = contents(self.folder / "store")
+        if found != self._expected():
+            dirty = set(self.rows) if is_forced else self._dirty()
+            self._commit(dirty & (set(list(self.rows)[:limit]) | set(found)), dirty)
+            self.was_cut_off = True
+            assert found == self._expected()
+
+    def _expected(self) -> Model:
+        return {n: (values(made.state.seed).tolist(), made.state.label) for n, made in self.made.items()}
 
     def _commit(self, due: set[str], dirty: set[str]) -> None:
         settled_ns = self.clock_ns - 2 * SECOND

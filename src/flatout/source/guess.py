@@ -90,6 +90,9 @@ def guess_fields(manifest: Manifest) -> Guess:
         if name not in told:
             _add_column(guess, manifest, name)
     _choose_group(guess, manifest.table, groups)
+    for name in manifest.table.column_names:
+        if not any(f"'{name}'" in note for note in (*manifest.notes, *guess.notes)):
+            guess.pass_over(name, "nothing here uses it", f"fields.{name}.kind")
     return guess
 
 
