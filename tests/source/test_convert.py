@@ -77,3 +77,10 @@ def test_neither_torch_nor_pillow_is_imported() -> None:
         "assert not {'torch', 'PIL'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_array_is_a_copy_because_a_transform_may_use_its_memory_again() -> None:
+    memory = np.zeros(3)
+    kept = to_array("x", memory)
+    memory[:] = 1
+    assert kept.tolist() == [0, 0, 0]

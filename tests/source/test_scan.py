@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from flatout.source import Manifest, SourceFile, rows_that_moved, scan, scan_rows
+from flatout.source import Manifest, SourceFile, look, rows_that_moved, scan, scan_rows
 from flatout.source.files import hash_file
 
 OLD_S = 1_600_000_000
@@ -162,7 +163,7 @@ def test_a_member_of_a_tar_is_read_alone(tmp_path: Path, monkeypatch: pytest.Mon
 
     base = manifest_of(tmp_path, file=["one", "two"])
     manifest = Tarred(base.table, base.keys, base.base_path, base.path_columns)
-    monkeypatch.setattr(scan, "hash_file", lambda path: pytest.fail("the whole tar was read"))
+    monkeypatch.setattr(look, "hash_file", lambda path: pytest.fail("the whole tar was read"))
     before = scanned(manifest, checksum=True)
     assert before.sizes.tolist() == [3, 3]
     assert before.paths == [f"{tmp_path / 'audio.tar'}:one", f"{tmp_path / 'audio.tar'}:two"]
@@ -220,3 +221,26 @@ def test_hash_of_a_file_is_of_all_its_bytes(tmp_path: Path) -> None:
     data = np.random.default_rng(0).bytes((2 << 20) + 17)
     write(tmp_path / "a", data)
     assert hash_file(tmp_path / "a") == blake3(data).hexdigest()
+
+
+def test_spreading_the_work_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def backwards(function: Any, parts: Any) -> list[Any]:
+        """As processes do: parts travel, and are finished in any order."""
+        waiting = [pickle.loads(pickle.dumps((function, part))) for part in parts]
+        return [call(part) for call, part in reversed(waiting)][::-1]
+
+    monkeypatch.setattr(scan, "SCAN_ROWS", 3)
+    names = [f"f{n}" for n in range(10)]
+    for number, name in enumerate(names[1:]):
+        write(tmp_path / name, bytes(number), age=number)
+    os.utime(tmp_path / "f4")
+    manifest = manifest_of(tmp_path, file=names)
+    content = np.arange(10) % 4 == 0
+    alone, spread = (scanned(manifest, content_rows=content, spread=how) for how in (map, backwards))
+    assert alone.paths == spread.paths
+    for name in ("sizes", "mtimes_ns", "fingerprints", "by_content", "lasting", "lasting_by_content"):
+        np.testing.assert_array_equal(getattr(alone, name), getattr(spread, name))
+    write(tmp_path / "f7", b"another")
+    for how in (map, backwards):
+        moved = rows_that_moved(manifest, ["file"], np.arange(10), alone, allow_outside=False, spread=how)
+        assert moved.tolist() == [7]

@@ -248,3 +248,34 @@ def test_peak_memory_counts_what_was_freed() -> None:
     block = np.ones(64 << 20, np.uint8)
     del block
     assert peak_resident_bytes() >= max(before, 64 << 20)
+
+
+def test_bad_rows_come_in_the_order_of_the_rows_whichever_step_refused_them(tmp_path: Path) -> None:
+    nan = row_of("nan", {"x": np.array([np.nan], np.float32)})  # refused when encoded, which comes later
+    wrong = row_of("wrong", SampleError("decode", "no"))
+    task = ShardTask(setup_of(tmp_path), 0)
+    task.feed([good("a"), nan, wrong, good("b")])
+    task.feed([row_of("last", {"y": np.zeros(1)})])
+    receipt = task.finish()
+    assert [(bad.key, bad.stage) for bad in receipt.bad] == [
+        ("nan", "check"),
+        ("wrong", "decode"),
+        ("last", "check"),
+    ]
+    assert keys_of(tmp_path, receipt.shards[0]) == ["a", "b"]
+
+
+def test_a_large_sample_is_encoded_while_its_row_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "TOGETHER_BYTES", 100)
+    named: list[int] = []
+    encoded_at: list[int] = []
+    task = ShardTask(setup_of(tmp_path), 0)
+    encode = task._encode
+    monkeypatch.setattr(
+        task, "_encode", lambda key, samples: (encoded_at.append(named[-1]), encode(key, samples))[1]
+    )
+    task.feed([good("a", 10), good("b", 100), good("c", 10)], named.append)
+    assert encoded_at == [1, 1, -1]  # a with b, which is large; c when all are made
+    assert keys_of(tmp_path, task.finish().shards[0]) == ["a", "b", "c"]

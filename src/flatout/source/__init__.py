@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from flatout.source.manifest import read_manifest as read_manifest
     from flatout.source.registry import load_object as load_object
     from flatout.source.scan import RowStates as RowStates
+    from flatout.source.scan import Spread as Spread
     from flatout.source.scan import rows_that_moved as rows_that_moved
     from flatout.source.scan import scan_rows as scan_rows
     from flatout.source.splits import assign_splits as assign_splits
@@ -47,6 +48,7 @@ _HOMES = {
     "read_manifest": "manifest",
     "load_object": "registry",
     "RowStates": "scan",
+    "Spread": "scan",
     "rows_that_moved": "scan",
     "scan_rows": "scan",
     "assign_splits": "splits",

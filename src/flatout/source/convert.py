@@ -31,7 +31,7 @@ def to_array(name: str, value: Any) -> Array:
     if hasattr(value, "detach") and hasattr(value, "cpu"):  # a torch tensor
         value = value.detach().cpu().numpy()
     try:
-        array = np.asarray(value)
+        array = np.array(value)  # a copy: samples wait for their shard, the next may come in the same memory
     except (ValueError, TypeError) as error:
         raise SampleError("transform", f"field '{name}': {error}") from error
     if array.dtype.kind not in "biufc":

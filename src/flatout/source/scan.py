@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from stat import S_ISREG
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from blake3 import blake3
 
-from flatout.errors import SampleError
-from flatout.source.files import SourceFile, hash_file
+from flatout.source.look import Cells, Looker, are_as_found
 from flatout.source.manifest import Manifest
-from flatout.source.paths import find_path
-from flatout.types import Array, Limits
+from flatout.types import Array
 
 SETTLED_NS = 2_000_000_000
 """A file changed within 2 s of the scan may change again with the same time stamp: its content counts."""
-SCAN_ROWS = 65536
+SCAN_ROWS = 16384
+
+Spread = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+"""Like `map`; whoever has processes at hand gives one that uses them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +41,6 @@ class RowStates:
         return len(self.paths)
 
 
-@dataclass(slots=True)
-class _Files:
-    """What the files of one row add up to."""
-
-    path: str = ""
-    size: int = 0
-    mtime_ns: int = 0
-    text: str = ""
-    is_missing: bool = False
-
-
 def scan_rows(
     manifest: Manifest,
     columns: Sequence[str],
@@ -61,6 +48,7 @@ def scan_rows(
     allow_outside: bool,
     checksum: bool,
     content_rows: Array | None,
+    spread: Spread = map,
 ) -> RowStates:
     """Look at every row's files. `content_rows` marks rows whose contents are hashed in any case.
 
@@ -68,138 +56,71 @@ def scan_rows(
         columns: columns whose values decide the samples; paths among them are looked at as files.
     """
     digests = manifest.digests(columns)
-    look = _Looker(manifest, columns, allow_outside)
+    names = _file_columns(manifest, columns)
+    look = Looker(os.fspath(manifest.base_path), allow_outside, checksum)
     settled_ns = time.time_ns() - SETTLED_NS
     states = RowStates([], *(np.zeros(len(manifest), dtype) for dtype in ("i8", "i8", "u8", "?", "u8", "?")))
-    for start in range(0, len(manifest), SCAN_ROWS):
-        stop = min(start + SCAN_ROWS, len(manifest))
-        rows = look.cells(np.arange(start, stop))
-        found = [look.at(cells, by_content=checksum) for cells in rows]
-        block = digests[start:stop].tolist()
-        states.paths.extend([row.path for row in found])
-        states.sizes[start:stop] = [-1 if row.is_missing else row.size for row in found]
-        states.mtimes_ns[start:stop] = [row.mtime_ns for row in found]
-        states.lasting[start:stop] = [_fingerprint(*pair) for pair in zip(block, found, strict=True)]
-        states.fingerprints[start:stop] = states.lasting[start:stop]
-        _hash_unsettled(states, start, rows, block, look, checksum, content_rows, settled_ns)
+    blocks = list(_blocks(np.arange(len(manifest))))
+    parts = ((_cells(manifest, names, block), digests[block].tolist()) for block in blocks)
+    for block, found in zip(blocks, spread(look, parts), strict=True):
+        states.paths.extend(found.paths)
+        states.sizes[block], states.mtimes_ns[block] = found.sizes, found.mtimes_ns
+        states.lasting[block] = states.fingerprints[block] = found.fingerprints
+    unsettled = states.mtimes_ns > settled_ns
+    states.lasting_by_content[:] = checksum | unsettled
+    states.by_content[:] = (
+        states.lasting_by_content if content_rows is None else checksum | unsettled | content_rows
+    )
+    if not checksum:
+        by_content = np.flatnonzero(states.by_content & (states.sizes >= 0))
+        parts = ((_cells(manifest, names, block), digests[block].tolist()) for block in _blocks(by_content))
+        for block, found in zip(
+            _blocks(by_content), spread(replace(look, by_content=True), parts), strict=True
+        ):
+            states.fingerprints[block] = found.fingerprints
+            states.lasting[block] = np.where(unsettled[block], found.fingerprints, states.lasting[block])
     return states
 
 
 def rows_that_moved(
-    manifest: Manifest, columns: Sequence[str], positions: Array, states: RowStates, *, allow_outside: bool
+    manifest: Manifest,
+    columns: Sequence[str],
+    positions: Array,
+    states: RowStates,
+    *,
+    allow_outside: bool,
+    spread: Spread = map,
 ) -> Array:
     """Which of these rows have files that are not as the scan found them: they changed while being read."""
-    look = _Looker(manifest, columns, allow_outside)
-    if look.num_columns == 1:
-        positions = positions[[not _is_as_found(states, at) for at in positions.tolist()]]
+    names = _file_columns(manifest, columns)
+    if len(names) == 1:
+        parts = (_records(states, block) for block in _blocks(positions))
+        are_same = [is_same for part in spread(are_as_found, parts) for is_same in part]
+        positions = positions[~np.array(are_same, bool)]
+    look = Looker(os.fspath(manifest.base_path), allow_outside)
     moved = []
-    for start in range(0, len(positions), SCAN_ROWS):
-        block = positions[start : start + SCAN_ROWS]
-        found = [look.at(cells, by_content=False) for cells in look.cells(block)]
-        sizes = np.array([-1 if row.is_missing else row.size for row in found])
-        mtimes = np.array([row.mtime_ns for row in found])
-        moved.append(block[(sizes != states.sizes[block]) | (mtimes != states.mtimes_ns[block])])
+    for block in _blocks(positions):
+        found = look((_cells(manifest, names, block), [0] * len(block)))
+        moved.append(block[(found.sizes != states.sizes[block]) | (found.mtimes_ns != states.mtimes_ns[block])])
     return np.concatenate(moved).astype(np.int64) if moved else np.empty(0, np.int64)
 
 
-def _is_as_found(states: RowStates, at: int) -> bool:
-    """Whether a row's only file is surely the same; a folder, a tar or a missing file is looked at again."""
-    try:
-        state = os.stat(states.paths[at])  # noqa: PTH116
-    except (OSError, ValueError):
-        return False
-    return bool(state.st_size == states.sizes[at] and state.st_mtime_ns == states.mtimes_ns[at])
+def _blocks(positions: Array) -> Iterator[Array]:
+    for start in range(0, len(positions), SCAN_ROWS):
+        yield positions[start : start + SCAN_ROWS]
 
 
-def _hash_unsettled(
-    states: RowStates,
-    start: int,
-    rows: Sequence[Sequence[Any]],
-    digests: Sequence[int],
-    look: _Looker,
-    checksum: bool,
-    content_rows: Array | None,
-    settled_ns: int,
-) -> None:
-    """Replace the fingerprints of those rows whose times say too little by ones of their content."""
-    block = slice(start, start + len(rows))
-    unsettled = states.mtimes_ns[block] > settled_ns
-    states.lasting_by_content[block] = checksum | unsettled
-    states.by_content[block] = checksum | unsettled
-    if content_rows is not None:
-        states.by_content[block] |= content_rows[block]
-    if checksum:
-        return
-    for at in np.flatnonzero(states.by_content[block] & (states.sizes[block] >= 0)).tolist():
-        fingerprint = _fingerprint(digests[at], look.at(rows[at], by_content=True))
-        states.fingerprints[start + at] = fingerprint
-        if unsettled[at]:
-            states.lasting[start + at] = fingerprint
+def _cells(manifest: Manifest, names: Sequence[str], positions: Array) -> list[Cells]:
+    """What the path columns of these rows hold."""
+    if not names:
+        return [()] * len(positions)
+    return list(zip(*(manifest.cells(name, positions) for name in names), strict=True))
 
 
-def _fingerprint(digest: int, found: _Files) -> int:
-    """64 bits of the row's values and files; 0 stands for a row that cannot be up to date."""
-    if found.is_missing:
-        return 0
-    return int.from_bytes(blake3(f"{digest}|{found.text}".encode()).digest(length=8), "little") or 1
+def _records(states: RowStates, block: Array) -> tuple[list[str], list[int], list[int]]:
+    paths = [states.paths[at] for at in block.tolist()]
+    return paths, states.sizes[block].tolist(), states.mtimes_ns[block].tolist()
 
 
-class _Looker:
-    """Looks at the files that a manifest's rows name: about 6 us a row of one file."""
-
-    def __init__(self, manifest: Manifest, columns: Sequence[str], allow_outside: bool) -> None:
-        self._manifest = manifest
-        self._columns = [name for name in columns if name in manifest.path_columns]
-        self._base = os.fspath(manifest.base_path)
-        self._allow_outside = allow_outside
-
-    @property
-    def num_columns(self) -> int:
-        return len(self._columns)
-
-    def cells(self, indices: Array) -> list[tuple[Any, ...]]:
-        """The path cells of these rows: texts, None, and SourceFiles for members of a tar."""
-        if not self._columns:
-            return [()] * len(indices)
-        return list(zip(*(self._manifest.cells(name, indices) for name in self._columns), strict=True))
-
-    def at(self, cells: Sequence[Any], by_content: bool) -> _Files:
-        """What the files of one row's cells add up to; an unusable path is a file that is not there."""
-        found = _Files()
-        for cell in cells:
-            if cell is None:
-                continue
-            try:
-                place = self._add(found, cell, by_content)
-            except (OSError, SampleError):
-                place, found.is_missing = str(getattr(cell, "name", cell)), True
-            found.path = found.path or place
-        return found
-
-    def _add(self, found: _Files, cell: Any, by_content: bool) -> str:
-        """Count one cell's file, or every file of its folder; where it stands out."""
-        if isinstance(cell, SourceFile):
-            path, state, offset, size = str(cell.path), os.stat(cell.path), cell.offset, cell.size  # noqa: PTH116
-        else:
-            path, state = find_path(str(cell), self._base, self._allow_outside)
-            offset, size = 0, None
-        for file, stat in [(path, state)] if S_ISREG(state.st_mode) else _in_folder(path):
-            found.size += stat.st_size if size is None else size
-            found.mtime_ns = max(found.mtime_ns, stat.st_mtime_ns)
-            known = _content(cell, file) if by_content else f"{stat.st_size},{stat.st_mtime_ns}"
-            found.text += f"{os.path.basename(file)},{offset},{known};"  # noqa: PTH119
-        return path if size is None else f"{path}:{cell.name}"
-
-
-def _in_folder(path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file of a folder (a DICOM series), in order of name."""
-    for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
-        if entry.is_file():
-            yield entry.path, entry.stat()
-
-
-def _content(cell: Any, path: str) -> str:
-    """Hash of a file, or of a tar's member alone: else each of its rows would read the whole tar."""
-    if isinstance(cell, SourceFile) and cell.size is not None:
-        return blake3(cell.read_bytes(Limits(cell.size))).hexdigest()
-    return hash_file(Path(path))
+def _file_columns(manifest: Manifest, columns: Sequence[str]) -> list[str]:
+    return [name for name in columns if name in manifest.path_columns]

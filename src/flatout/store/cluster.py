@@ -8,7 +8,7 @@ task of which nothing is heard for longer than its rows may take.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -54,6 +54,9 @@ class RayEngine:
         self._local.__exit__(*details)
         if self._owns_cluster:
             self._ray.shutdown()
+
+    def spread(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> Iterable[Any]:
+        return self._local.spread(function, parts)
 
     def describe(self, maker: SampleMaker, rows: Sequence[Row]) -> list[Forms | BadRow]:
         return self._local.describe(maker, rows)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 from flatout.config import Config
 from flatout.source import SampleMaker
@@ -13,9 +13,15 @@ from flatout.store.specify import Forms
 from flatout.store.task import BadRow, Receipt, ShardTask, Task, TaskSetup, describe
 from flatout.types import Row
 
+FED_ROWS = 128
+"""Rows between two reports of progress."""
+
 
 class Engine(Protocol):
     """Describes rows, makes shards. The bytes do not depend on which one it is."""
+
+    def spread(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> Iterable[Any]:
+        """A function's result for each part, in order; with all processes that are at hand."""
 
     def describe(self, maker: SampleMaker, rows: Sequence[Row]) -> list[Forms | BadRow]:
         """The forms of each row's samples, or why it has none."""
@@ -33,14 +39,17 @@ class InCaller:
     def __exit__(self, *_: object) -> None:
         return
 
+    def spread(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> Iterable[Any]:
+        return map(function, parts)
+
     def describe(self, maker: SampleMaker, rows: Sequence[Row]) -> list[Forms | BadRow]:
         return describe(maker, rows)
 
     def run(self, setup: TaskSetup, tasks: Sequence[Task], on_rows: Callable[[int], None]) -> Iterator[Receipt]:
         for task in tasks:
             made = ShardTask(setup, task.number)
-            for start in range(0, task.num_rows, 16):
-                rows = task.rows(start, min(start + 16, task.num_rows))
+            for start in range(0, task.num_rows, FED_ROWS):
+                rows = task.rows(start, min(start + FED_ROWS, task.num_rows))
                 made.feed(rows)
                 on_rows(len(rows))
             yield made.finish()

@@ -10,7 +10,7 @@ from flatout.types import Array
 
 GATHER_BYTES = 1 << 20
 """Samples are joined up to this size: a system call each would cost more than the copy."""
-LARGE_BYTES = 1 << 19
+LARGE_BYTES = 1 << 16
 """Samples from this size on are given as they are."""
 
 

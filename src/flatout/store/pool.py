@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from queue import Empty, Queue, SimpleQueue
 from typing import Any
 
@@ -64,6 +65,27 @@ class LocalPool:
             thread.join(timeout=5.0)
         for worker in list(self._workers):
             worker.close()
+
+    def spread(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> Iterator[Any]:
+        """A function's result for each part, in order, worked out by all workers together.
+
+        It must be one that a worker can import, and is called here for a part whose worker dies.
+        """
+
+        def call(part: Any) -> Any:
+            worker = self._take()
+            try:
+                return worker.ask("call", function, part)
+            except WorkerDiedError:
+                worker = self._replace(worker)
+                return function(part)
+            finally:
+                self._idle.put(worker)
+
+        waiting = iter(parts)
+        with ThreadPoolExecutor(self.num_workers) as threads:
+            while some := list(islice(waiting, 4 * self.num_workers)):
+                yield from threads.map(call, some)
 
     def describe(self, maker: Any, rows: Sequence[Row]) -> list[Forms | BadRow]:
         """The forms of these rows' samples, each row in safety: a crash is that row's result.

@@ -105,11 +105,15 @@ class Worker:
             "rows": self._rows,
             "finish": self._finish,
             "settle": self._settle,
+            "call": self._call,
         }
         return handlers[name](*arguments)
 
     def _set_up(self, setup: Any) -> None:
         self._setup = setup
+
+    def _call(self, function: Any, part: Any) -> Any:
+        return function(part)
 
     def _describe(self, maker: Any, rows: Any) -> Any:
         found = []
