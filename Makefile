@@ -52,6 +52,7 @@ bench: setup
 	@$(PIP) install -c constraints.txt -e '.[bench]'
 	@$(PIP) install -c constraints.txt --no-deps litdata
 	$(BIN)/flatout bench prepare --peers
+	$(BIN)/flatout bench load --peers
 
 format: setup
 	$(BIN)/ruff check --fix .

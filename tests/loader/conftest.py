@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.loader.ragged_items import RAGGED_FIELDS, RaggedItems
 
 from flatout.store import DataPreprocessor, StoreReader
 
@@ -119,3 +120,21 @@ def windows() -> dict[str, Any]:
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The config of raw files whose store is made; do not change either."""
     return RawFiles(tmp_path_factory.mktemp("prepared") / "raw").prepare()
+
+
+@pytest.fixture(scope="session")
+def ragged_store(tmp_path_factory: pytest.TempPathFactory) -> StoreReader:
+    """A store with every form of ragged field."""
+    folder: Path = tmp_path_factory.mktemp("ragged") / "store"
+    DataPreprocessor.from_dataset(RaggedItems(), folder, num_workers=0, fields=RAGGED_FIELDS).run()
+    return StoreReader(folder)
+
+
+@pytest.fixture(scope="session")
+def steps_store(tmp_path_factory: pytest.TempPathFactory) -> StoreReader:
+    """The same samples with two ragged fields only: quick to read."""
+    folder: Path = tmp_path_factory.mktemp("steps") / "store"
+    items = RaggedItems("steps", "words", "label")
+    fields = {"steps": RAGGED_FIELDS["steps"]}
+    DataPreprocessor.from_dataset(items, folder, num_workers=0, fields=fields).run()
+    return StoreReader(folder)

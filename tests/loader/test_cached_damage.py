@@ -167,7 +167,7 @@ def test_an_error_of_this_process_alone_is_no_damage(
     def refuse(*arguments: Any, **settings: Any) -> Any:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr("flatout.store.shard_reader.map_file", refuse)
+    monkeypatch.setattr("flatout.store.byte_source.map_file", refuse)
     assert_item(dataset[3], 3)
     monkeypatch.undo()
     assert cached(items(), tmp_path / "cache").is_complete

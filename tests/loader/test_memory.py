@@ -6,7 +6,7 @@ import pytest
 
 from flatout.errors import LoaderError
 from flatout.loader.machine import Machine
-from flatout.loader.memory import BatchesAhead, check_memory, check_preload, in_units
+from flatout.loader.memory import BatchesAhead, check_device, check_memory, check_preload
 
 MIB = 1 << 20
 MACHINE = Machine("linux", 4, 1024 * MIB, 512 * MIB, 64 * MIB)
@@ -58,8 +58,7 @@ def test_a_preload_leaves_room_for_the_training() -> None:
         check_preload(500 * MIB, MACHINE, "preload of val")
 
 
-@pytest.mark.parametrize(
-    ("num_bytes", "text"), [(0, "0 bytes"), (1536, "1.5 KiB"), (MIB, "1.0 MiB"), (3 << 40, "3.0 TiB")]
-)
-def test_units(num_bytes: int, text: str) -> None:
-    assert in_units(num_bytes) == text
+def test_a_device_is_refused_with_the_numbers() -> None:
+    check_device(400 * MIB, 512 * MIB, "cuda:1", "x")
+    with pytest.raises(LoaderError, match=r"of train: 500\.0 MiB do not fit into 512\.0 MiB.*'cuda:1'.*90%"):
+        check_device(500 * MIB, 512 * MIB, "cuda:1", "cache_on_device of train")

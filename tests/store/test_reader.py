@@ -8,13 +8,13 @@ import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from flatout.errors import StoreCorruptError, StoreError, StoreMissingError
+from flatout.errors import ConfigError, StoreCorruptError, StoreError, StoreMissingError
 from flatout.store import StoreReader, compact
 from flatout.store.index import read_index, write_index
 
@@ -54,7 +54,8 @@ def test_splits_divide_the_samples(stored: Path) -> None:
     store = StoreReader(stored)
     found = [store.positions(name) for name in store.meta.splits]
     assert sorted(np.concatenate(found).tolist()) == list(range(12))
-    assert store.positions("no such split").tolist() == []
+    with pytest.raises(ConfigError, match=r"no samples in split 'holdout'; it has: .*train"):
+        store.positions("holdout")
 
 
 def test_what_is_read_outlives_the_store_and_can_be_written(stored: Path) -> None:
@@ -220,3 +221,51 @@ def test_the_root_of_a_store_is_plain_json(stored: Path) -> None:
     document = json.loads((stored / "data_metadata.json").read_text())
     assert (document["format"], document["version"]) == ("flatout-store", 1)
     assert [field["name"] for field in document["fields"]] == ["image", "series", "label", "text"]
+
+
+class Counted:
+    """Bytes of a file that notes what is asked for."""
+
+    asked: ClassVar[list[tuple[str, int, int]]] = []
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.path = path
+
+    def read(self, offset: int, size: int) -> Any:
+        self.asked.append((self.path.name, offset, size))
+        with open(self.path, "rb") as file:
+            file.seek(offset)
+            return np.frombuffer(file.read(size), np.uint8)
+
+
+def test_another_source_of_bytes_gives_the_same_samples(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Counted, "asked", [])
+    store = StoreReader(stored)
+    other = store.reading_through(Counted)
+    assert other.meta == store.meta
+    assert other.numbers is store.numbers
+    monkeypatch.setattr("flatout.store.byte_source.map_file", lambda *_: pytest.fail("a shard was mapped"))
+    samples = [other.read(position) for position in range(len(other))]
+    assert {name for name, _, _ in Counted.asked} == {meta.file for meta in store.meta.shards}
+    monkeypatch.undo()
+    for position, sample in enumerate(samples):
+        wanted = store.read(position)
+        assert sample.keys() == wanted.keys()
+        for name, value in sample.items():
+            np.testing.assert_array_equal(value, wanted[name])
+
+
+def test_of_a_ragged_sample_only_its_own_bytes_are_read(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = StoreReader(stored).reading_through(Counted).shard(0)
+    _ = shard.tables
+    monkeypatch.setattr(Counted, "asked", [])
+    series = shard.stored("series", 1)
+    shard.has_block_crcs("series")
+    assert [size for _, _, size in Counted.asked] == [series.nbytes]
+
+
+def test_a_pickled_reader_maps_again(stored: Path) -> None:
+    copy = pickle.loads(pickle.dumps(StoreReader(stored).reading_through(Counted)))
+    before = len(Counted.asked)
+    assert copy.read(0)["image"].shape
+    assert len(Counted.asked) == before

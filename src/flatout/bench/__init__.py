@@ -5,10 +5,17 @@ from typing import TYPE_CHECKING
 from flatout.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from flatout.bench.load import LoadBench as LoadBench
+    from flatout.bench.load import bench_load as bench_load
     from flatout.bench.prepare import PrepareBench as PrepareBench
     from flatout.bench.prepare import bench_prepare as bench_prepare
 
-_HOMES = {"PrepareBench": "prepare", "bench_prepare": "prepare"}
+_HOMES = {
+    "LoadBench": "load",
+    "bench_load": "load",
+    "PrepareBench": "prepare",
+    "bench_prepare": "prepare",
+}
 
 __all__ = list(_HOMES)
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -71,15 +71,15 @@ def _shard(job: Job, number: int, first: int, step: int) -> ShardMeta:
     return writer.write(Path(job.out) / SHARD_FOLDER, number)
 
 
-def commit(out: Path, shards: Sequence[ShardMeta]) -> None:
+def commit(out: Path, shards: Sequence[ShardMeta], fields: tuple[FieldSpec, ...] = FIELDS) -> None:
     """Index and root over the shards."""
-    samples = samples_of_shards(out, shards, FIELDS)
-    schema = index_schema(FIELDS)
+    samples = samples_of_shards(out, shards, fields)
+    schema = index_schema(fields)
     name, digest = write_index(out, pa.table(dict(_columns(samples, schema)), schema=schema))
     meta = StoreMeta(
         num_samples=samples.num_rows,
         splits=("train",),
-        fields=FIELDS,
+        fields=fields,
         index=name,
         index_blake3=digest,
         content_hash=content_hash(samples["key"], samples["digest"].to_numpy()),

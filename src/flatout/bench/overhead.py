@@ -63,7 +63,14 @@ def measure_efficiency(case: str, files: SourceFiles, setting: Setting) -> dict[
         outcome = run(job)
         wall_s = outcome.figures["seconds"]
         found = {"cpu_s": cpu_s, "wall_s": wall_s, "efficiency": cpu_s / setting.num_workers / wall_s}
-        rounds.append({**found, "others": outcome.others, "peak": outcome.figures["peak"]})
+        rounds.append(
+            {
+                **found,
+                "others": outcome.others,
+                "peak": outcome.figures["peak"],
+                "stages": outcome.figures["stages"],
+            }
+        )
         setting.say(f"efficiency {case}, round {number + 1}: {found['efficiency']:.3f} ({wall_s:.1f} s)")
     return {
         "efficiency": median(each["efficiency"] for each in rounds),

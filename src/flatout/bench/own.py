@@ -50,7 +50,12 @@ def plan_prepare(job: Job) -> Work:
         stats = prepare(config, lambda classes: job_from_config(config, classes), options)
         if stats.failed:
             raise RuntimeError(f"{stats.failed} rows failed: {stats.bad[0]}")
-        return {"processed": stats.processed, "bytes_out": stats.bytes_out, "peak": stats.peak_worker_bytes}
+        return {
+            "processed": stats.processed,
+            "bytes_out": stats.bytes_out,
+            "peak": stats.peak_worker_bytes,
+            "stages": dict(stats.seconds),
+        }
 
     return work
 

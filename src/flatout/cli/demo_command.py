@@ -14,9 +14,10 @@ from rich.table import Table
 from flatout.cli.options import JsonOption
 from flatout.cli.output import console, emit_json, say_error
 from flatout.cli.progress import ProgressBar
-from flatout.cli.words import bytes_text, count_text, seconds_text
+from flatout.cli.words import count_text, seconds_text
 from flatout.demo import Added, After, Before, Damaged, Demo, Mended, Outcome, Recordings
 from flatout.store import RunStats, VerifyReport
+from flatout.units import bytes_text
 
 
 def demo(

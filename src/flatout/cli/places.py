@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 from flatout.config.text import PARSERS
 from flatout.errors import ConfigError, ManifestError, StoreMissingError
 from flatout.store.journal import JOURNAL
 from flatout.store.lock import GUARD
-from flatout.store.log import LOG
 from flatout.store.metadata import SHARD_FOLDER, is_store
 
-_EMPTY = {GUARD, LOG, SHARD_FOLDER}
-"""What a prepare that came to nothing leaves in a folder of its own."""
 _PATTERN = ("*", "_OP_", "{", "://")
 """Parts of a manifest's name that stand for several files, or for no file of this machine."""
 
@@ -69,14 +65,3 @@ def check_output(folder: Path) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; a folder is wanted for the store (--output-dir)")
-
-
-def remove_if_empty(folder: Path) -> None:
-    """Remove the folder of a prepare that came to nothing; one that holds anything of use stays."""
-    with suppress(OSError):
-        if {path.name for path in folder.iterdir()} <= _EMPTY and not any((folder / SHARD_FOLDER).glob("*")):
-            with suppress(FileNotFoundError):
-                (folder / SHARD_FOLDER).rmdir()
-            for name in (LOG, GUARD):
-                (folder / name).unlink(missing_ok=True)
-            folder.rmdir()

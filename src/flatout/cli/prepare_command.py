@@ -13,12 +13,13 @@ from rich.table import Table
 from flatout.cli.interruption import Interrupted
 from flatout.cli.options import ConfigOption, JsonOption, SetOption
 from flatout.cli.output import console, emit_json, say
-from flatout.cli.places import check_manifest, check_output, remove_if_empty
+from flatout.cli.places import check_manifest, check_output
 from flatout.cli.progress import ProgressBar
-from flatout.cli.words import bytes_text, count_text, seconds_text
+from flatout.cli.words import count_text, seconds_text
 from flatout.config import Config, resolve_config
-from flatout.errors import ConfigError, StoreLockedError
+from flatout.errors import ConfigError
 from flatout.store import DataPreprocessor, RunStats, compact
+from flatout.units import bytes_text
 
 SHOWN_BAD = 5
 
@@ -83,21 +84,13 @@ def prepare(
 
 @contextmanager
 def _stopping_well(settings: Config) -> Iterator[None]:
-    """A prepare that made nothing leaves no folder behind; one that is stopped says what stays."""
-    folder = Path(settings.preprocessed_data_dir) if settings.preprocessed_data_dir else None
-    if folder is not None:
-        check_output(folder)
-    is_new = folder is not None and not folder.exists()
+    """A prepare that is stopped says what stays."""
+    if settings.preprocessed_data_dir:
+        check_output(Path(settings.preprocessed_data_dir))
     try:
         yield
-    except BaseException as error:
-        if folder is not None and is_new and not isinstance(error, StoreLockedError):  # then it is another's
-            remove_if_empty(folder)
-        if isinstance(error, KeyboardInterrupt):
-            raise Interrupted(
-                "finished shards are kept; the same command continues where this one was"
-            ) from error
-        raise
+    except KeyboardInterrupt as error:
+        raise Interrupted("finished shards are kept; the same command continues where this one was") from error
 
 
 def _show(settings: Config, stats: RunStats, freed: int) -> None:

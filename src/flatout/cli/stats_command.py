@@ -13,10 +13,11 @@ from flatout.cli.options import ConfigOption, JsonOption, SetOption
 from flatout.cli.output import console, emit_json, say
 from flatout.cli.places import check_finished, check_manifest
 from flatout.cli.progress import ProgressBar
-from flatout.cli.words import bytes_text, count_text
+from flatout.cli.words import count_text
 from flatout.config import resolve_config
 from flatout.errors import ConfigError
 from flatout.store import FieldSummary, Summary, is_store, summarise_source, summarise_store
+from flatout.units import bytes_text
 
 SHOWN_BAD = 20
 
@@ -121,6 +122,8 @@ def _value_table(summary: Summary) -> Table | None:
 def _values_of(field: FieldSummary) -> dict[str, str]:
     numbers = {"lowest": field.low, "highest": field.high, "mean": field.mean}
     told = {name: f"{number:.3g}" for name, number in numbers.items() if number is not None}
+    counts = {"NaN": field.num_nan, "infinite": field.num_infinite}
+    told |= {name: f"{count:,}" for name, count in counts.items() if count}
     told |= {name: f"{count:,}" for name, count in (field.lengths or {}).items()}
     if field.shapes is not None and field.lengths is None:
         axes = [f"{low}" if low == high else f"{low}-{high}" for low, high in field.shapes]

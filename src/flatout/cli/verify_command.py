@@ -11,10 +11,11 @@ from flatout.cli.options import JsonOption
 from flatout.cli.output import console, emit_json
 from flatout.cli.places import check_store
 from flatout.cli.progress import ProgressBar
-from flatout.cli.words import bytes_text, count_text
+from flatout.cli.words import count_text
 from flatout.errors import ConfigError
 from flatout.store import SourceReport, VerifyReport, compare_with_source, repair, verify
 from flatout.store.metadata import ROOT
+from flatout.units import bytes_text
 
 SHOWN = 20
 

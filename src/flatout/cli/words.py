@@ -1,15 +1,6 @@
-"""Numbers as people read them: bytes and seconds with a unit that fits, one thing and several."""
+"""Numbers as people read them: seconds with a unit that fits, one thing and several."""
 
 from __future__ import annotations
-
-
-def bytes_text(count: float) -> str:
-    """1536 -> '1.5 KiB'."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
 
 
 def count_text(count: int, one: str, many: str | None = None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, PositiveInt, SerializerFunctionWrapHandler, model_serializer
 
@@ -28,6 +28,14 @@ class LoaderSettings(WorkerSettings):
     """Pad ragged samples to the longest of their batch instead of `max_sequence_length`."""
     max_sequence_length: PositiveInt | None = None
     """Steps of a ragged sample that are kept; shorter is faster and needs less memory."""
+    sequence_crop: Literal["head", "tail", "random"] = "head"
+    """Which steps of a longer sample are kept: the first, the last, or other ones in each epoch."""
+    pad_to_multiple: PositiveInt = 1
+    """Round padded lengths up to a multiple: a few shapes suit kernels and compilers better than many."""
+    length_buckets: bool = False
+    """Make batches of ragged samples of similar length: less padding, batches slightly less random."""
+    max_tokens: PositiveInt | None = None
+    """Replaces `batch_size` for ragged samples: as many of similar length as padded length x samples allows."""
 
 
 def _drop_defaults(schema: dict[str, Any]) -> None:

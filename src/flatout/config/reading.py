@@ -31,6 +31,8 @@ class ReadSettings(Section):
     """What stays in memory between epochs."""
     cache_in_memory: bool = False
     """Read every split into memory before the first batch; needs memory for all of it."""
+    cache_on_device: bool = False
+    """Hold every split in the memory of the training device; for fields of one shape, and splits that fit."""
     order: Literal["global", "shard_local"] = "global"
     """Shuffle over all samples, or shard by shard: less random, far less seeking on cold or remote disks."""
     seed: NonNegativeInt = 0
@@ -40,3 +42,6 @@ class ReadSettings(Section):
     `auto`: mmap on local disks, pread on network mounts and Windows."""
     crc: Literal["first", "always", "off"] = "first"
     """When a sample's checksum is compared: the first time it is read, each time, or never."""
+    on_damage: Literal["raise", "skip"] = "raise"
+    """What a damaged sample does: stop the training, or be named once and left out: another sample of the batch
+    stands in for it, and `valid` is false there."""

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING
 from flatout.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from flatout.loader.cache import CacheRule as CacheRule
     from flatout.loader.create import create_dataloaders as create_dataloaders
     from flatout.loader.create import create_task_dataloaders as create_task_dataloaders
     from flatout.loader.dataset import FastDataset as FastDataset
     from flatout.loader.fetch import ReadRule as ReadRule
+    from flatout.loader.lengths import RaggedRule as RaggedRule
     from flatout.loader.loader import FastDataLoader as FastDataLoader
     from flatout.loader.local import ShardLocal as ShardLocal
     from flatout.loader.machine import describe_machine as describe_machine
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from flatout.loader.order import Shuffled as Shuffled
     from flatout.loader.order import Weighted as Weighted
     from flatout.loader.platform import suggest_batch_size as suggest_batch_size
-    from flatout.loader.ragged import RaggedRule as RaggedRule
     from flatout.loader.standard import StandardDataset as StandardDataset
 
 _HOMES = {
@@ -29,7 +30,8 @@ _HOMES = {
     "create_task_dataloaders": "create",
     "benchmark_data_loading": "measure",
     "ReadRule": "fetch",
-    "RaggedRule": "ragged",
+    "CacheRule": "cache",
+    "RaggedRule": "lengths",
     "Sequential": "order",
     "Shuffled": "order",
     "Weighted": "order",

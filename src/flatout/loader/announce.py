@@ -39,13 +39,17 @@ class FaultWatch(threading.local):
 
 def announce(mapped: MappedRows, places: Array) -> None:
     """Ask the system to fetch these rows; returns at once."""
-    row_bytes = mapped.rows.strides[0]
-    base = mapped.rows.ctypes.data
+    announce_stretches(mapped.rows, places, places + 1)
+
+
+def announce_stretches(rows: Array, starts: Array, stops: Array) -> None:
+    """Ask the system to fetch rows start..stop-1 of a mapped array, for each pair; returns at once."""
+    base, row_bytes = rows.ctypes.data, rows.strides[0]
+    firsts, ends = base + starts * row_bytes, base + stops * row_bytes
+    firsts -= firsts % mmap.PAGESIZE
     advise = _madvise()
-    for place in places.tolist():
-        start = base + place * row_bytes
-        first = start - start % mmap.PAGESIZE
-        advise(first, start + row_bytes - first, _WILLNEED)
+    for first, size in zip(firsts.tolist(), (ends - firsts).tolist(), strict=True):
+        advise(first, size, _WILLNEED)
 
 
 @cache

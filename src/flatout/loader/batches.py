@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -11,11 +12,65 @@ from flatout.loader.order import Order, Positions
 
 BLOCK = 16384
 """Places of the order computed at a time: 0.2 us each in blocks, 2 us each for a batch of 64 alone."""
+KEPT_BLOCKS = 4
+"""Producers may be in two epochs, and in two blocks of each, at once."""
+
+
+class Lookup(Protocol):
+    """Finds batches. It remembers what it has computed: one thread at a time."""
+
+    def find(self, epoch: int, batch: int) -> tuple[Positions, int]:
+        """The samples of a batch on this rank, and how many of them are not repeats."""
+
+
+class Batches(Protocol):
+    """How every epoch is cut, seen from one rank. Nothing in it changes."""
+
+    @property
+    def name(self) -> str:
+        """Name and version of the order; with the seed and the numbers below, the same batches."""
+
+    @property
+    def num_samples(self) -> int:
+        """Samples of an epoch, all ranks together."""
+
+    @property
+    def num_batches(self) -> int:
+        """Batches of an epoch, the same for every epoch and rank."""
+
+    @property
+    def world(self) -> int:
+        """Number of ranks."""
+
+    @property
+    def largest(self) -> int:
+        """Rows of the largest batch of this rank."""
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether there may be repeats, so that batches say which rows count."""
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of one batch of all ranks; with `max_tokens`, what their number is a multiple of."""
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Padded length x samples of a rank's batch at the most, as planned."""
+
+    def samples_after(self, epoch: int, batch: int) -> int:
+        """Samples of the epoch that all ranks together have seen after so many batches."""
+
+    def batch_after(self, epoch: int, samples: int) -> int | None:
+        """The batch that follows so many samples; None: they do not end with a batch."""
+
+    def lookup(self) -> Lookup:
+        """A new lookup."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRule:
-    """How an epoch is cut. `global_batch` is kept across a resume with another number of ranks."""
+    """How an epoch is cut evenly. `global_batch` is kept across a resume with another number of ranks."""
 
     num_samples: int
     global_batch: int
@@ -24,8 +79,7 @@ class BatchRule:
     drop_last: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rank < self.world:
-            raise ConfigError(f"rank {self.rank} of {self.world} ranks does not exist")
+        check_rank(self.rank, self.world)
         if self.global_batch < self.world:
             raise ConfigError(
                 f"a global batch of {self.global_batch} cannot serve {self.world} ranks; raise batch_size"
@@ -38,59 +92,127 @@ class BatchRule:
             return self.num_samples // self.global_batch
         return -(-self.num_samples // self.global_batch)
 
-    def samples_after(self, batch: int) -> int:
-        """Samples of the epoch that all ranks together have seen after so many batches."""
-        return min(batch * self.global_batch, self.num_samples)
-
-    def places(self, batch: int) -> tuple[Positions, int]:
-        """This rank's places in the epoch's order, and how many of them are its own.
-
-        In a short last batch every rank gets equally many, at least one: those past the end repeat earlier
-        places and do not count.
-        """
-        start = batch * self.global_batch
-        stop = min(start + self.global_batch, self.num_samples)
-        if stop - start == self.global_batch:
-            low = start + self.global_batch * self.rank // self.world
-            high = start + self.global_batch * (self.rank + 1) // self.world
-            return np.arange(low, high, dtype=np.int64), high - low
-        each = -(-(stop - start) // self.world)
-        mine = np.arange(start + each * self.rank, start + each * (self.rank + 1), dtype=np.int64)
-        num_valid = int(np.clip(stop - mine[0], 0, each)) if each else 0
-        return start + (mine - start) % (stop - start), num_valid
-
     @property
     def largest(self) -> int:
         """Rows of the largest batch of this rank."""
         return -(-self.global_batch // self.world)
 
+    def places(self, batch: int) -> tuple[Positions, int]:
+        """This rank's places in the epoch's order, and how many of them are its own."""
+        start = batch * self.global_batch
+        stop = min(start + self.global_batch, self.num_samples)
+        is_short = stop - start < self.global_batch
+        return share_of(start, stop, self.rank, self.world, is_short=is_short)
+
+
+def check_rank(rank: int, world: int) -> None:
+    """Raises ConfigError if there is no such rank."""
+    if not 0 <= rank < world:
+        raise ConfigError(f"rank {rank} of {world} ranks does not exist")
+
+
+def share_of(start: int, stop: int, rank: int, world: int, *, is_short: bool) -> tuple[Positions, int]:
+    """A rank's part of places start..stop-1, and how many of it count.
+
+    In a short batch, or one that has too few for all, every rank gets equally many, at least one: those past
+    the end repeat earlier places and do not count.
+    """
+    size = stop - start
+    if not is_short and size >= world:
+        low, high = start + size * rank // world, start + size * (rank + 1) // world
+        return np.arange(low, high, dtype=np.int64), high - low
+    each = -(-size // world)
+    mine = np.arange(each * rank, each * (rank + 1), dtype=np.int64)
+    num_valid = min(max(size - each * rank, 0), each)
+    return start + mine % max(size, 1), num_valid
+
+
+@dataclass(frozen=True, eq=False)
+class EvenBatches:
+    """Equally many samples in every batch but the last, taken from an order."""
+
+    order: Order
+    rule: BatchRule
+    block: int = BLOCK
+    max_tokens: None = None
+
+    @property
+    def name(self) -> str:
+        return self.order.name
+
+    @property
+    def num_samples(self) -> int:
+        return self.rule.num_samples
+
+    @property
+    def num_batches(self) -> int:
+        return self.rule.num_batches
+
+    @property
+    def world(self) -> int:
+        return self.rule.world
+
+    @property
+    def largest(self) -> int:
+        return self.rule.largest
+
+    @property
+    def is_masked(self) -> bool:
+        return self.rule.world > 1 and not self.rule.drop_last
+
+    @property
+    def global_batch(self) -> int:
+        return self.rule.global_batch
+
+    def samples_after(self, epoch: int, batch: int) -> int:
+        return min(batch * self.rule.global_batch, self.rule.num_samples)
+
+    def batch_after(self, epoch: int, samples: int) -> int:
+        return -(-samples // self.rule.global_batch)
+
+    def lookup(self) -> Lookup:
+        return _EvenLookup(EpochOrder(self.order, self.block), self.rule)
+
 
 class EpochOrder:
-    """Looks up places of an order, computing whole blocks and keeping the last two."""
+    """Looks up places of an order, computing whole blocks and keeping the newest."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, block: int = BLOCK, num_kept: int = KEPT_BLOCKS) -> None:
         self._order = order
+        self._size = block
+        self._num_kept = num_kept
         self._blocks: dict[tuple[int, int], Positions] = {}
 
     def positions(self, epoch: int, places: Positions) -> Positions:
         """The samples at these places, which lie close together."""
         if not len(places):
             return places
-        first, last = int(places.min()) // BLOCK, int(places.max()) // BLOCK
+        size = self._size
+        first, last = int(places.min()) // size, int(places.max()) // size
         if first == last:
-            return self._block(epoch, first)[places - first * BLOCK]
+            return self._block(epoch, first)[places - first * size]
         found = np.empty(len(places), np.int64)
         for block in range(first, last + 1):
-            inside = (places >= block * BLOCK) & (places < (block + 1) * BLOCK)
-            found[inside] = self._block(epoch, block)[places[inside] - block * BLOCK]
+            inside = (places >= block * size) & (places < (block + 1) * size)
+            found[inside] = self._block(epoch, block)[places[inside] - block * size]
         return found
 
     def _block(self, epoch: int, block: int) -> Positions:
         known = self._blocks.get((epoch, block))
         if known is None:
-            stop = min((block + 1) * BLOCK, self._order.num_samples)
-            known = self._order.stretch(epoch, block * BLOCK, stop)
-            if len(self._blocks) >= 4:  # producers may be in two epochs at once
-                self._blocks = dict(list(self._blocks.items())[-3:])
+            start = block * self._size
+            known = self._order.stretch(epoch, start, min(start + self._size, self._order.num_samples))
+            while len(self._blocks) >= self._num_kept:
+                del self._blocks[next(iter(self._blocks))]
             self._blocks[epoch, block] = known
         return known
+
+
+@dataclass(frozen=True)
+class _EvenLookup:
+    order: EpochOrder
+    rule: BatchRule
+
+    def find(self, epoch: int, batch: int) -> tuple[Positions, int]:
+        places, num_valid = self.rule.places(batch)
+        return self.order.positions(epoch, places), num_valid

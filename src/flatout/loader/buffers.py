@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -16,6 +17,10 @@ import numpy as np
 import torch
 
 from flatout.types import Array
+
+WINDOW = 256
+"""Takes after which half of the buffers that lay idle all the while go back to the system: a consumer may
+have held a whole epoch once, which is no reason to keep its memory for good."""
 
 
 class BufferPool:
@@ -25,6 +30,8 @@ class BufferPool:
         self._shape = shape
         self._dtype = dtype
         self._free: SimpleQueue[Array] = SimpleQueue()
+        self._num_taken = 0
+        self._num_idle = 0
 
     @property
     def row_bytes(self) -> int:
@@ -32,6 +39,7 @@ class BufferPool:
 
     def take(self) -> Array:
         """A buffer that nobody looks at; its contents are whatever was there."""
+        self._shrink()
         try:
             return self._free.get_nowait()
         except Empty:
@@ -42,6 +50,17 @@ class BufferPool:
         view = buffer[:count]
         weakref.finalize(view, self._free.put, buffer).atexit = False
         return torch.from_numpy(view)
+
+    def _shrink(self) -> None:
+        """Threads may come between these lines: then a buffer more or less is kept, which does no harm."""
+        self._num_idle = min(self._num_idle, self._free.qsize())
+        self._num_taken += 1
+        if self._num_taken < WINDOW:
+            return
+        for _ in range(self._num_idle // 2):
+            with suppress(Empty):
+                self._free.get_nowait()
+        self._num_taken, self._num_idle = 0, self._free.qsize()
 
 
 class PinnedPool(BufferPool):

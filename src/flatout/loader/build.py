@@ -10,22 +10,23 @@ from torch.utils.data import DataLoader
 
 from flatout.config import Config, LoaderSettings
 from flatout.config.loader import SECTION_OF
-from flatout.loader.collate import Collate
+from flatout.loader.batching import loader_arguments, ragged_notes, ragged_rule, with_mean_batch
 from flatout.loader.fetch import ReadRule
 from flatout.loader.loader import FastDataLoader
 from flatout.loader.local import ShardLocal
 from flatout.loader.machine import Machine
 from flatout.loader.memory import BatchesAhead, check_memory
+from flatout.loader.mount import open_as
 from flatout.loader.order import Order, Sequential, Shuffled
 from flatout.loader.places import Places
 from flatout.loader.platform import Decision, decide
 from flatout.loader.preload import preload
-from flatout.loader.ragged import RaggedRule
 from flatout.loader.ranks import rank_and_world
 from flatout.loader.raw import RawSource
-from flatout.loader.sampler import OrderSampler
+from flatout.loader.resident import check_resident, free_bytes
 from flatout.loader.samples import mean_bytes
 from flatout.loader.standard import StandardDataset
+from flatout.loader.tiers import cache_rule, training_device
 from flatout.store import StoreReader
 from flatout.types import Array
 
@@ -54,6 +55,8 @@ class FastBuilder:
         self._config = config
         self._store = store
         self._machine = machine
+        self._device_bytes = 0
+        """What the splits built so far will take of the device's memory."""
 
     @property
     def splits(self) -> list[str]:
@@ -61,12 +64,12 @@ class FastBuilder:
 
     def build(self, split: str) -> FastDataLoader | None:
         config, settings = self._config, settings_for(self._config, split)
-        positions = self._store.positions(split)
-        if not len(positions):
+        if split not in self.splits or not len(positions := self._store.positions(split)):
             return None
         self._preload(split, positions)
         sample_bytes = mean_bytes(self._store, positions)
-        decision = _decide(settings, self._machine, sample_bytes, is_fast=True)
+        sized = with_mean_batch(settings, self._store, positions)
+        decision = _decide(sized, self._machine, sample_bytes, is_fast=True)
         self.notes += [*decision.notes, *ragged_notes(settings)]
         return FastDataLoader(
             self._store,
@@ -77,8 +80,31 @@ class FastBuilder:
             drop_last=settings.drop_last,
             num_workers=decision.num_workers,
             prefetch_factor=decision.prefetch_factor or 1,
-            read=ReadRule(crc=config.crc, io=config.io, ragged=ragged_rule(settings)),
+            read=self._read_rule(settings, positions),
+            device=self._device(split, positions) if config.cache_on_device else None,
+            length_buckets=settings.length_buckets,
+            max_tokens=settings.max_tokens,
         )
+
+    def _read_rule(self, settings: LoaderSettings, positions: Array) -> ReadRule:
+        config = self._config
+        return ReadRule(
+            crc=config.crc,
+            io=config.io,
+            ragged=ragged_rule(settings),
+            on_damage=config.on_damage,
+            cache=cache_rule(config, self._store, positions, self._machine, self.notes),
+            on_device=config.cache_on_device,
+        )
+
+    def _device(self, split: str, positions: Array) -> torch.device:
+        """Where the split will be held; refused now rather than at the first batch."""
+        device = training_device(self._config, self._machine, self.notes)
+        self._device_bytes += mean_bytes(self._store, positions) * len(positions)
+        free = free_bytes(device, self._machine)
+        what = f"cache_on_device of split '{split}'"
+        check_resident(self._store.fields, self._device_bytes, free, device, what)
+        return device
 
     def _order(self, split: str, settings: LoaderSettings, positions: Array) -> Order:
         if self._config.order == "shard_local" and is_shuffled(settings, split):
@@ -87,7 +113,8 @@ class FastBuilder:
 
     def _preload(self, split: str, positions: Array) -> None:
         if (setting := preload_setting(self._config, split)) is not None:
-            done = preload(self._store, positions, self._machine, f"{setting} of split '{split}'")
+            store = open_as(self._store, self._config.io).store
+            done = preload(store, positions, self._machine, f"{setting} of split '{split}'")
             # The next split must fit beside this one.
             self._machine = replace(self._machine, free_bytes=self._machine.free_bytes - done)
 
@@ -115,13 +142,12 @@ class StandardBuilder:
         self.notes += [*decision.notes, *ragged_notes(settings)]
         if config.order == "shard_local":
             self.notes.append("order: raw files have no shards; they are shuffled over all samples")
+        self.notes += [
+            f"{name}: only the fast loader does that; it has no effect" for name in fast_only(config)
+        ]
         order = _order(split, settings, len(dataset), config.seed)
         return DataLoader(
-            dataset,
-            batch_size=settings.batch_size,
-            sampler=OrderSampler(order, settings.batch_size, settings.drop_last),
-            drop_last=settings.drop_last,
-            collate_fn=Collate(dataset.fields, ragged_rule(settings)),
+            **loader_arguments(dataset, order, settings, config.seed, self._raw.store),
             generator=torch.Generator().manual_seed(config.seed),
             num_workers=decision.num_workers,
             prefetch_factor=decision.prefetch_factor,
@@ -155,21 +181,15 @@ def preload_setting(config: Config, split: str) -> str | None:
     return f"cache_config.{name}" if getattr(config.cache_config, name, False) else None
 
 
+def fast_only(config: Config) -> list[str]:
+    """Settings that were given and that raw files cannot follow."""
+    asked = {"cache_on_device": config.cache_on_device, "on_damage": config.on_damage == "skip"}
+    return [name for name, is_asked in asked.items() if is_asked]
+
+
 def is_shuffled(settings: LoaderSettings, split: str) -> bool:
     """As the settings say; otherwise train is, other splits are not."""
     return split == "train" if settings.shuffle is None else settings.shuffle
-
-
-def ragged_rule(settings: LoaderSettings) -> RaggedRule:
-    """How ragged samples are cut and padded."""
-    return RaggedRule(max_length=settings.max_sequence_length, to_max=not settings.use_dynamic_padding)
-
-
-def ragged_notes(settings: LoaderSettings) -> list[str]:
-    """What the settings on ragged samples lack."""
-    if settings.use_dynamic_padding or settings.max_sequence_length is not None:
-        return []
-    return ["use_dynamic_padding: false needs max_sequence_length; padded to the longest of each batch"]
 
 
 def _order(split: str, settings: LoaderSettings, num_samples: int, seed: int) -> Order:

@@ -26,6 +26,8 @@ class CrcCheck:
         self._places = places
         self._always = always
         self._seen = np.zeros(len(places), bool)
+        self._good_blocks: set[tuple[int, int]] = set()
+        """Shard and number of blocks that were compared; small samples share them."""
         self._is_done = False
 
     def bad_rows(self, positions: Array, samples: Any) -> list[int]:
@@ -46,19 +48,28 @@ class CrcCheck:
     def error(self, position: int) -> StoreCorruptError:
         """What to raise for a bad sample: shard, sample, field, and how to mend it."""
         shard, row = self._find(position)
-        key = shard.keys()[row]
-        return shard.damaged(f"field '{self._spec.name}' of sample '{key}' does not match its checksum")
+        return shard.damaged_sample(self._spec.name, row, "its bytes do not match their checksum")
 
     def _find(self, position: int) -> tuple[ShardReader, int]:
         return self._store.shard(int(self._places.shards[position])), int(self._places.rows[position])
 
     def _is_good(self, position: int, sample: Array) -> bool:
         shard, row = self._find(position)
-        crcs = shard.tables[layout.crc_path(self._spec.name)]
-        if not shard.has_block_crcs(self._spec.name):
-            return crc32c(sample) == int(crcs[row])
-        # Small samples share a crc: the blocks that hold this one are checked where they stand.
-        flat = shard.data(self._spec.name).reshape(-1).view(np.uint8)
+        if shard.has_block_crcs(self._spec.name):
+            return self._blocks_are_good(int(self._places.shards[position]), shard, row)
+        return crc32c(sample) == int(shard.tables[layout.crc_path(self._spec.name)][row])
+
+    def _blocks_are_good(self, number: int, shard: ShardReader, row: int) -> bool:
+        """Small samples share a crc: the blocks that hold this one are compared where they stand."""
         start, stop = shard.byte_range(self._spec.name, row)
         blocks = range(start // BLOCK_BYTES, -(-stop // BLOCK_BYTES))
-        return all(crc32c(flat[at * BLOCK_BYTES : (at + 1) * BLOCK_BYTES]) == int(crcs[at]) for at in blocks)
+        return all(self._block_is_good(number, shard, at) for at in blocks)
+
+    def _block_is_good(self, number: int, shard: ShardReader, at: int) -> bool:
+        if (number, at) in self._good_blocks and not self._always:
+            return True
+        block = shard.field_bytes(self._spec.name, at * BLOCK_BYTES, (at + 1) * BLOCK_BYTES)
+        is_good = crc32c(block) == int(shard.tables[layout.crc_path(self._spec.name)][at])
+        if is_good:
+            self._good_blocks.add((number, at))
+        return is_good

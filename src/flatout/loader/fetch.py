@@ -5,18 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from flatout.errors import ConfigError
+from flatout.errors import ConfigError, LoaderError
 from flatout.loader.buffers import BufferPool, PinnedPool
+from flatout.loader.cache import CacheRule, SampleCache
 from flatout.loader.crc import CrcCheck
+from flatout.loader.damage import Batch, DamageLog, Skipper
 from flatout.loader.fixed import FixedRows, LoadedRows, OneRange, load_table, open_fixed
-from flatout.loader.mount import choose_io
+from flatout.loader.lengths import RaggedRule
+from flatout.loader.mount import open_as
 from flatout.loader.places import Places
-from flatout.loader.ragged import RaggedRows, RaggedRule
+from flatout.loader.ragged import RaggedRows
+from flatout.loader.stored import StoredRows, StoredSamples
 from flatout.store import StoreReader, layout
 from flatout.types import Array, FieldSpec
 
@@ -30,13 +35,31 @@ SCALE = "/scale"
 
 @dataclass(frozen=True)
 class ReadRule:
-    """How samples are read and checked."""
+    """How samples are read, checked and kept."""
 
     crc: str = "first"
     """`first`, `always` or `off`."""
     io: str = "auto"
     """`mmap`, `pread`, or `auto`: by where the store lies."""
     ragged: RaggedRule = RaggedRule()  # noqa: RUF009  frozen
+    on_damage: str = "raise"
+    """`raise`, or `skip`: a good sample stands in for a damaged one, and `valid` is false for it."""
+    cache: CacheRule | None = None
+    """How many decompressed samples of compressed fields are kept; None: none."""
+    on_device: bool = False
+    """Hold the whole split in the device's memory."""
+
+    def __post_init__(self) -> None:
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise ConfigError(f"{name} '{getattr(self, name)}': wanted one of {', '.join(known)}")
+
+
+_CHOICES = {
+    "crc": ("first", "always", "off"),
+    "io": ("auto", "mmap", "pread"),
+    "on_damage": ("raise", "skip"),
+}
 
 
 @dataclass(frozen=True)
@@ -49,32 +72,45 @@ class _Fixed:
 
 
 class Fetcher:
-    """Reads batches of one split of one store. Several threads may call `fetch` at once."""
+    """Reads batches of one split of one store. Several threads may call `fetch` at once.
+
+    Args:
+        caches: where decompressed samples are kept, by field.
+        damage: where damaged samples are noted; only with `on_damage="skip"`.
+    """
 
     def __init__(
-        self, store: StoreReader, positions: Array, batch_size: int, rule: ReadRule, *, is_pinned: bool = False
+        self,
+        store: StoreReader,
+        positions: Array,
+        batch_size: int,
+        rule: ReadRule,
+        *,
+        is_pinned: bool = False,
+        caches: Mapping[str, SampleCache] | None = None,
+        damage: DamageLog | None = None,
     ) -> None:
         lengths = {f"{name}{LENGTH}" for name, spec in store.fields.items() if spec.is_ragged}
         if clash := {KEY, VALID, *lengths} & set(store.fields):
             raise ConfigError(f"a field called '{clash.pop()}' clashes with what a batch always has; rename it")
-        self.store = store
-        self._batch_size = batch_size
+        self.batch_size = batch_size
+        self.skips = rule.on_damage == "skip"
+        self.store, self._files = open_as(store, rule.io)
         self._make_pool = PinnedPool if is_pinned else BufferPool
-        io = choose_io(rule.io, store.folder)
+        self._caches = caches or {}
+        self._damage = damage or DamageLog()
+        self._rule = rule
         self._places = Places.of(store, positions)
         self._fixed: dict[str, _Fixed] = {}
         self._ragged: dict[str, RaggedRows] = {}
-        for name, spec in store.fields.items():
-            always = rule.crc == "always"
-            check = None if rule.crc == "off" else CrcCheck(store, spec, self._places, always=always)
-            if spec.is_ragged or spec.compression != "none":
-                self._ragged[name] = RaggedRows(store, spec, self._places, rule.ragged, check)
-                continue
-            self._add(name, open_fixed(store, spec, self._places, io), spec.stored_dtype, _row(spec), check)
-            if layout.is_quantised(spec):
-                self._add(f"{name}{SCALE}", self._scales(spec), np.dtype("<f4"), (2,))
+        for spec in store.fields.values():
+            self._open(spec)
         keys = LoadedRows(store.numbers["key_hash"][positions].view(np.int64))
         self._add(KEY, keys, np.dtype(np.int64), ())
+
+    @property
+    def num_samples(self) -> int:
+        return len(self._places)
 
     @property
     def bytes_per_row(self) -> int:
@@ -82,16 +118,39 @@ class Fetcher:
         fixed = sum(part.pool.row_bytes for part in self._fixed.values())
         return fixed + sum(ragged.mean_bytes for ragged in self._ragged.values())
 
-    def fetch(self, positions: Array) -> dict[str, torch.Tensor]:
-        """One batch: a tensor a field, in the order of `positions`.
+    def fetch(self, positions: Array, crop_seed: int = 0) -> Batch:
+        """One batch: a tensor a field, in the order of `positions`; with `skip` also `valid`.
+
+        Args:
+            crop_seed: what random crops of this epoch are drawn from.
 
         Raises:
             IndexError: a position lies outside the split: NumPy's clip mode would serve a wrong sample.
             StoreCorruptError: a sample's bytes do not match their checksum.
+            LoaderError: they cannot be read (`pread` only); naming the sample.
         """
         if len(positions) and (positions.min() < 0 or positions.max() >= len(self._places)):
             raise IndexError(f"positions {positions.min()}..{positions.max()} of {len(self._places)} samples")
-        batch: dict[str, torch.Tensor] = {}
+        gather = partial(self._gather, crop_seed=crop_seed)
+        if self.skips:
+            batch, is_own = Skipper(gather, len(self._places), self._note).fetch(positions)
+            batch[VALID] = torch.from_numpy(is_own)
+            return batch
+        try:
+            return gather(positions)
+        except LoaderError as error:
+            raise self._named(error, positions) from error
+
+    def announce(self, positions: Array) -> None:
+        """Tell the system which rows are wanted soon, where that helps."""
+        for part in self._fixed.values():
+            if isinstance(part.rows, OneRange):
+                part.rows.announce(positions)
+        for ragged in self._ragged.values():
+            ragged.announce(positions)
+
+    def _gather(self, positions: Array, crop_seed: int = 0) -> Batch:
+        batch: Batch = {}
         for name, part in self._fixed.items():
             buffer = part.pool.take()
             part.rows.gather(positions, buffer)
@@ -99,16 +158,26 @@ class Fetcher:
                 part.check.require(positions, buffer)
             batch[name] = part.pool.hand_out(buffer, len(positions))
         for name, ragged in self._ragged.items():
-            batch[name], lengths = ragged.gather(positions)
+            batch[name], lengths = ragged.gather(positions, crop_seed)
             if lengths is not None:
                 batch[f"{name}{LENGTH}"] = lengths
         return batch
 
-    def announce(self, positions: Array) -> None:
-        """Tell the system which rows are wanted soon, where that helps."""
-        for part in self._fixed.values():
-            if isinstance(part.rows, OneRange):
-                part.rows.announce(positions)
+    def _open(self, spec: FieldSpec) -> None:
+        """Plan how one field is gathered."""
+        store, places, rule = self.store, self._places, self._rule
+        check = None if rule.crc == "off" else CrcCheck(store, spec, places, always=rule.crc == "always")
+        cache = self._caches.get(spec.name)
+        if spec.is_ragged:
+            io = "mmap" if self._files is None else "pread"
+            self._ragged[spec.name] = RaggedRows(store, spec, places, rule.ragged, check, io, cache)
+            return
+        rows: FixedRows = StoredRows(StoredSamples(store, spec.name, places, cache))
+        if spec.compression == "none":
+            rows = open_fixed(store, spec, places, self._files)
+        self._add(spec.name, rows, spec.stored_dtype, _row(spec), check)
+        if layout.is_quantised(spec):
+            self._add(f"{spec.name}{SCALE}", self._scales(spec), np.dtype("<f4"), (2,))
 
     def _add(
         self,
@@ -119,12 +188,24 @@ class Fetcher:
         check: CrcCheck | None = None,
     ) -> None:
         check = check if math.prod(shape) else None  # an empty sample has no bytes to check
-        self._fixed[name] = _Fixed(rows, self._make_pool((self._batch_size, *shape), dtype), check)
+        self._fixed[name] = _Fixed(rows, self._make_pool((self.batch_size, *shape), dtype), check)
 
     def _scales(self, spec: FieldSpec) -> LoadedRows:
         path = layout.scale_path(spec.name)
         shards = range(len(self.store.meta.shards))
         return LoadedRows(load_table([self.store.shard(n).tables[path] for n in shards], self._places))
+
+    def _note(self, position: int, error: Exception) -> None:
+        self._damage.add(position, self._places.key_of(self.store, position), error)
+
+    def _named(self, error: LoaderError, positions: Array) -> LoaderError:
+        """The error of the first sample that cannot be read, with its key."""
+        for position in positions.tolist():
+            try:
+                self._gather(np.array([position]))
+            except LoaderError as own:
+                return LoaderError(f"sample '{self._places.key_of(self.store, position)}': {own}")
+        return error
 
 
 def _row(spec: FieldSpec) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from flatout.loader.announce import announce
 from flatout.loader.mapped import Extent, MappedRows, can_map, map_rows
 from flatout.loader.places import Places
-from flatout.loader.pread import PreadRows
+from flatout.loader.pread import Files, PreadRows
 from flatout.store import StoreReader
 from flatout.types import Array, FieldSpec
 
@@ -72,15 +72,19 @@ class RowByRow:
             out[at] = self.store.shard(shard).data(self.name)[row]
 
 
-def open_fixed(store: StoreReader, spec: FieldSpec, places: Places, io: str = "mmap") -> FixedRows:
-    """The fastest reader that this field and system allow."""
+def open_fixed(store: StoreReader, spec: FieldSpec, places: Places, files: Files | None = None) -> FixedRows:
+    """The fastest reader that this field and system allow.
+
+    Args:
+        files: given, rows are read by calls; otherwise shards are mapped.
+    """
     shape = tuple(n or 0 for n in spec.shape)
     row_bytes = spec.stored_dtype.itemsize * math.prod(shape)
     if row_bytes <= SMALL_BYTES:
         return LoadedRows(load_rows(store, spec, places))
     extents = extents_of(store, spec)
-    if io == "pread":
-        return PreadRows(extents, places, row_bytes)
+    if files is not None:
+        return PreadRows(extents, places, row_bytes, files)
     if can_map(extents, row_bytes):
         return OneRange(map_rows(extents, spec.stored_dtype, shape), places)
     return RowByRow(store, spec.name, places)

@@ -84,7 +84,7 @@ class _Comparison:
                 import_folders(config)
                 target = load_object(config.transform)
             return fingerprint_callable(target, config.transform_params, config.transform_version)
-        if config.fields:
+        if config.names_all_fields:
             return fingerprint_settings(field_parts(config.fields))
         return None if config.manifest is None else self._read().fingerprint
 
@@ -120,7 +120,7 @@ class _Comparison:
     def _located(self) -> tuple[Job, Any]:
         """The job, and the manifest position of each sample of the store, -1 where there is none."""
         job = self._read()
-        samples = read_index(self._store.index_path, ["key_hash", "part", "key"])
+        samples = read_index(self._store.index_path, ["key_hash", "part", "key"], len(self._store))
         return job, RowFinder(job.key_hashes, job.manifest.keys).positions(row_hashes(samples))
 
     def _read(self) -> Job:

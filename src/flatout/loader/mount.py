@@ -9,8 +9,28 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import NamedTuple
+
+from flatout.loader.pread import Files
+from flatout.store import StoreReader
 
 REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "gpfs", "glusterfs", "9p", "beegfs"}
+
+
+class Opened(NamedTuple):
+    """A store whose shards are mapped, or read by calls."""
+
+    store: StoreReader
+    files: Files | None
+    """What they are read with; None: they are mapped."""
+
+
+def open_as(store: StoreReader, io: str) -> Opened:
+    """The store as `io` says: itself for `mmap`; for `pread` the same version without a single map."""
+    if choose_io(io, store.folder) == "mmap":
+        return Opened(store, None)
+    files = Files()
+    return Opened(store.reading_through(files.open), files)
 
 
 def choose_io(asked: str, folder: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flatout.errors import LoaderError, StoreError
 from flatout.store import StoreReader
 from flatout.types import Array
 
@@ -14,11 +15,20 @@ class Places:
 
     shards: Array
     rows: Array
+    positions: Array
+    """Each sample's place in the index."""
 
     @classmethod
     def of(cls, store: StoreReader, positions: Array) -> Places:
         """The places of these positions of the store."""
-        return cls(store.numbers["shard"][positions], store.numbers["row"][positions])
+        return cls(store.numbers["shard"][positions], store.numbers["row"][positions], positions)
 
     def __len__(self) -> int:
         return len(self.shards)
+
+    def key_of(self, store: StoreReader, position: int) -> str:
+        """A sample's key for messages: by its shard, or by the index where the shard cannot tell."""
+        try:
+            return store.shard(int(self.shards[position])).key(int(self.rows[position]))
+        except (StoreError, LoaderError):
+            return store.keys()[int(self.positions[position])]

@@ -1,11 +1,14 @@
-"""Rows by read calls: for network and FUSE mounts and Windows, where an I/O error must be an exception."""
+"""Bytes by read calls: for network and FUSE mounts and Windows, where an I/O error must be an exception."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from flatout.errors import LoaderError
 from flatout.loader.mapped import Extent
@@ -16,21 +19,50 @@ MAX_OPEN = 128
 RETRIES = 3
 
 
+class Files(threading.local):
+    """Open files. Each thread has descriptors of its own: nobody closes one that another reads."""
+
+    def __init__(self) -> None:
+        self._mine = OpenFiles()
+
+    def open(self, path: Path, size: int) -> FileBytes:
+        """A shard's bytes, read when they are asked for; its size has been compared."""
+        return FileBytes(self, path)
+
+    def read(self, path: Path, offset: int, view: memoryview) -> None:
+        """Fill `view` from the file, as `OpenFiles.read`."""
+        self._mine.read(path, offset, view)
+
+
+@dataclass(frozen=True)
+class FileBytes:
+    """The bytes of one file, by read calls."""
+
+    files: Files
+    path: Path
+
+    def read(self, offset: int, size: int) -> Array:
+        """`size` bytes from `offset` on; an array of the caller's own."""
+        buffer = np.empty(size, np.uint8)
+        self.files.read(self.path, offset, buffer.data)
+        return buffer
+
+
+@dataclass(frozen=True)
 class PreadRows:
     """A fixed-shape field read row by row with pread; an error names shard, byte and the way out."""
 
-    def __init__(self, extents: list[Extent], places: Places, row_bytes: int) -> None:
-        self._extents = extents
-        self._places = places
-        self._row_bytes = row_bytes
-        self._files = _ThreadFiles()
+    extents: list[Extent]
+    places: Places
+    row_bytes: int
+    files: Files
 
     def gather(self, positions: Array, out: Array) -> None:
-        shards, rows = self._places.shards[positions].tolist(), self._places.rows[positions].tolist()
+        shards, rows = self.places.shards[positions].tolist(), self.places.rows[positions].tolist()
         for at, (shard, row) in enumerate(zip(shards, rows, strict=True)):
-            extent = self._extents[shard]
+            extent = self.extents[shard]
             view = out[at : at + 1].data.cast("B")
-            self._files.mine.read(extent.path, extent.offset + row * self._row_bytes, view)
+            self.files.read(extent.path, extent.offset + row * self.row_bytes, view)
 
 
 class OpenFiles:
@@ -53,10 +85,7 @@ class OpenFiles:
             except OSError as error:
                 self._forget(path)
                 if attempt == RETRIES - 1:
-                    raise LoaderError(
-                        f"{path}: {error.strerror or error} at byte {offset:,}, {RETRIES} times. Check the "
-                        f"disk or the mount; 'flatout verify {path.parent.parent}' tells what is damaged"
-                    ) from error
+                    raise unreadable(path, f"byte {offset:,}, {RETRIES} times", error) from error
 
     def _open(self, path: Path) -> int:
         if os.getpid() != self._pid:  # a forked child opens its own
@@ -80,11 +109,12 @@ class OpenFiles:
                 os.close(descriptor)
 
 
-class _ThreadFiles(threading.local):
-    """Each producer has descriptors of its own: nobody closes one that another reads."""
-
-    def __init__(self) -> None:
-        self.mine = OpenFiles()
+def unreadable(path: Path, where: str, error: OSError) -> LoaderError:
+    """What to raise for a shard that the system cannot read."""
+    return LoaderError(
+        f"shard {path} cannot be read at {where}: {error.strerror or error}. Check the disk or the mount; "
+        f"'flatout verify {path.parent.parent} --repair' rebuilds what is damaged"
+    )
 
 
 def _read_all(descriptor: int, offset: int, view: memoryview) -> None:

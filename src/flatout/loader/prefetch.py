@@ -12,6 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -58,9 +59,9 @@ class Prefetcher(Generic[Item]):
         ]
         if self._threads:
             _switching.enter()
+        self._finalizer = weakref.finalize(self, _close, self._stop, self._lanes, self._threads, self.pid)
         for thread in self._threads:
             thread.start()
-        self._finalizer = weakref.finalize(self, _close, self._stop, self._lanes, self._threads, self.pid)
 
     @property
     def next_number(self) -> int:
@@ -71,7 +72,8 @@ class Prefetcher(Generic[Item]):
         """The next item; waits for it if it is not made yet.
 
         Raises:
-            LoaderError: a producer died without a word. Whatever `make` raised for this item.
+            LoaderError: a producer died without a word. Whatever `make` raised for this item; asked again, it
+                is raised again, so that no item is passed over in silence.
         """
         if not self._lanes:
             item = self._make(self._next)
@@ -80,6 +82,7 @@ class Prefetcher(Generic[Item]):
                 self._ready = self._next_unit()
             item = self._ready.pop()
             if isinstance(item, _Failure):
+                self._ready.append(item)
                 self.close()
                 raise item.error
         self._next += 1
@@ -90,27 +93,35 @@ class Prefetcher(Generic[Item]):
         self._finalizer()
 
     def _next_unit(self) -> list[Item]:
-        lane = self._lanes[self._turn]
-        self._turn = (self._turn + 1) % len(self._lanes)
+        lane, thread = self._lanes[self._turn], self._threads[self._turn]
         while True:
             try:
                 items = lane.queue.get(timeout=POLL_S)
                 break
             except Empty:
-                if self._stop.is_set() or not any(thread.is_alive() for thread in self._threads):
-                    raise LoaderError(
-                        "the producers are gone; was the loader closed or used in a fork?"
-                    ) from None
-        lane.room.release()
+                if thread.is_alive():
+                    continue
+            with suppress(Empty):  # it may have come since
+                items = lane.queue.get_nowait()
+                break
+            raise LoaderError("the producers are gone; was the loader closed or used in a fork?")
+        self._turn = (self._turn + 1) % len(self._lanes)
+        lane.room.put(None)
         return items
 
 
 class _Lane:
-    """One producer's way to the consumer."""
+    """One producer's way to the consumer.
+
+    `room` holds a token for each unit that may still be made. Both ends are SimpleQueues because these may be
+    used from a finaliser that interrupts their own use; a Semaphore would wait for itself.
+    """
 
     def __init__(self, depth: int) -> None:
         self.queue: SimpleQueue[list[Any]] = SimpleQueue()
-        self.room = threading.Semaphore(depth)
+        self.room: SimpleQueue[None] = SimpleQueue()
+        for _ in range(depth):
+            self.room.put(None)
 
 
 class _Failure:
@@ -123,10 +134,10 @@ class _Failure:
 def _produce(
     lane: _Lane, make: Callable[[int], Any], first: int, unit: int, step: int, stop: threading.Event
 ) -> None:
-    """The producer's loop. Holds nothing of the Prefetcher, so that dropping it ends the loop."""
+    """The producer's loop, up to its first failure. Holds nothing of the Prefetcher: dropping that ends it."""
     number = first
     while True:
-        lane.room.acquire()
+        lane.room.get()
         if stop.is_set():
             return
         items: list[Any] = []
@@ -134,7 +145,8 @@ def _produce(
             for at in range(number, number + unit):
                 items.append(make(at))  # noqa: PERF401  what was made before a failure is kept
         except BaseException as error:
-            items.append(_Failure(error))
+            lane.queue.put([_Failure(error), *reversed(items)])
+            return
         items.reverse()  # the consumer pops from the end
         lane.queue.put(items)
         number += step
@@ -145,10 +157,12 @@ def _close(stop: threading.Event, lanes: list[_Lane], threads: list[threading.Th
     if os.getpid() != pid:  # a forked child has no threads to wait for
         return
     for lane in lanes:
-        lane.room.release()
-    for thread in threads:
-        if thread is not threading.current_thread():
-            thread.join()
+        lane.room.put(None)
+    # A producer that collects its own Prefetcher waits for nobody: others may wait for a lock that it holds.
+    if threading.current_thread() not in threads:
+        for thread in threads:
+            if thread.ident is not None:  # it was started
+                thread.join()
     if threads:
         _switching.leave()
 
@@ -157,11 +171,14 @@ class _Switching:
     """Lowers the interpreter's switch interval while any producer lives, and puts it back."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finaliser may leave while its thread enters
+        self._pid = os.getpid()
         self._count = 0
         self._before = 0.0
 
     def enter(self) -> None:
+        if self._pid != os.getpid():
+            self._start_anew()
         with self._lock:
             if self._count == 0:
                 self._before = sys.getswitchinterval()
@@ -173,6 +190,12 @@ class _Switching:
             self._count -= 1
             if self._count == 0:
                 sys.setswitchinterval(self._before)
+
+    def _start_anew(self) -> None:
+        """A forked child has no producers, whatever its parent had."""
+        if self._count:
+            sys.setswitchinterval(self._before)
+        self._lock, self._count, self._pid = threading.RLock(), 0, os.getpid()
 
 
 _switching = _Switching()

@@ -15,6 +15,7 @@ import numpy as np
 from flatout.loader.machine import Machine
 from flatout.loader.memory import check_preload
 from flatout.loader.places import Places
+from flatout.loader.pread import unreadable
 from flatout.store import ShardReader, StoreReader, layout
 from flatout.types import Array, FieldSpec
 
@@ -33,7 +34,7 @@ def preload(
         fields: those that will be read; all by default.
 
     Raises:
-        LoaderError: they do not fit into memory.
+        LoaderError: they do not fit into memory, or cannot be read.
         StoreCorruptError: a shard is shorter than it should be.
     """
     specs = [store.fields[name] for name in (store.fields if fields is None else fields)]
@@ -82,12 +83,16 @@ def _joined(ranges: Array) -> Array:
 
 def _read(shard: ShardReader, runs: Sequence[Sequence[int]]) -> None:
     scratch = memoryview(bytearray(READ_BYTES))
-    with open(shard.path, "rb", buffering=0) as file:
-        for start, stop in runs:
-            _announce(file.fileno(), start, stop)
-        for start, stop in runs:
-            file.seek(start)
-            _read_run(shard, file, stop - start, scratch)
+    start = 0
+    try:
+        with open(shard.path, "rb", buffering=0) as file:
+            for start, stop in runs:
+                _announce(file.fileno(), start, stop)
+            for start, stop in runs:
+                file.seek(start)
+                _read_run(shard, file, stop - start, scratch)
+    except OSError as error:
+        raise unreadable(shard.path, f"byte {start:,}", error) from error
 
 
 def _read_run(shard: ShardReader, file: Any, left: int, scratch: memoryview) -> None:

@@ -122,7 +122,7 @@ class RawSource:
         if self.store is None:
             return Numbering(nothing, nothing), nothing
         finder = RowFinder(self.job.key_hashes, self.job.manifest.keys)
-        samples = read_index(self.store.index_path, ["key_hash", "part", "key"])
+        samples = read_index(self.store.index_path, ["key_hash", "part", "key"], len(self.store))
         rows, parts = finder.positions(row_hashes(samples)), samples["part"].to_numpy()
         quarantined = [hash_key(key) for key in read_quarantine(self.store.folder)]
         barred = finder.positions(np.array(quarantined, np.uint64))
@@ -139,10 +139,11 @@ class RawSource:
         """Decode every row once to see how many samples it gives."""
         if not len(rows):
             return Numbering(rows, rows)
-        found, failed = dry_run(self.config, self.job, list(self.fields.values()), rows, Silent())
+        found = dry_run(self.config, self.job, list(self.fields.values()), rows, Silent())
         keys = self.job.manifest.take(rows).keys.to_pylist()
         place = dict(zip(keys, rows.tolist(), strict=True))
-        pairs = [*(_row_and_part(key, place) for key in found), *((place[row.key], WHOLE) for row in failed)]
+        pairs = [_row_and_part(key, place) for key in found.digests]
+        pairs += [(place[row.key], WHOLE) for row in found.bad]
         table = np.array(sorted(pairs), np.int64).reshape(-1, 2)
         return Numbering(table[:, 0], table[:, 1])
 

@@ -12,7 +12,7 @@ import torch
 from flatout.loader.crc import CrcCheck
 from flatout.loader.fetch import KEY, SCALE, ReadRule, restore
 from flatout.loader.fixed import FixedRows, load_table, open_fixed
-from flatout.loader.mount import choose_io
+from flatout.loader.mount import Opened, open_as
 from flatout.loader.places import Places
 from flatout.store import StoreReader, layout
 from flatout.store.index import length_column
@@ -28,9 +28,9 @@ class SampleReader:
         self, store: StoreReader, positions: Array, fields: Sequence[str], rule: ReadRule | None = None
     ) -> None:
         rule = rule or ReadRule()
-        places = Places.of(store, positions)
+        opened, places = open_as(store, rule.io), Places.of(store, positions)
         self._keys = torch.from_numpy(store.numbers["key_hash"][positions].view(np.int64))
-        self._parts = {name: _open(store, store.fields[name], places, rule) for name in fields}
+        self._parts = {name: _open(opened, store.fields[name], places, rule) for name in fields}
 
     def read(self, positions: Array) -> list[Sample]:
         """One dict a position, in this order. The positions are inside the split."""
@@ -99,7 +99,8 @@ class _Single:
         return self.store.shard(int(self.places.shards[at])).stored(self.spec.name, int(self.places.rows[at]))
 
 
-def _open(store: StoreReader, spec: FieldSpec, places: Places, rule: ReadRule) -> _Gathered | _Single:
+def _open(opened: Opened, spec: FieldSpec, places: Places, rule: ReadRule) -> _Gathered | _Single:
+    store = opened.store
     is_checked = rule.crc != "off" and 0 not in spec.shape  # an empty sample has no bytes to check
     check = CrcCheck(store, spec, places, always=rule.crc == "always") if is_checked else None
     scales = None
@@ -108,7 +109,7 @@ def _open(store: StoreReader, spec: FieldSpec, places: Places, rule: ReadRule) -
         scales = load_table([store.shard(n).tables[path] for n in range(len(store.meta.shards))], places)
     if spec.is_ragged or spec.compression != "none":
         return _Single(spec, store, places, check, scales)
-    rows = open_fixed(store, spec, places, choose_io(rule.io, store.folder))
+    rows = open_fixed(store, spec, places, opened.files)
     return _Gathered(spec, rows, check, scales)
 
 

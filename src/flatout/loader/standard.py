@@ -90,6 +90,12 @@ class StandardDataset(Dataset[Any]):
         sample = self._make(at) if self._kept is None else self._copy(self._kept[at])
         return sample if self.transform is None else self.transform(sample)
 
+    def keys(self) -> list[str]:
+        """Every sample's key, in order."""
+        names = self._manifest.keys.to_pylist()
+        places = zip(self._rows.tolist(), self._parts.tolist(), strict=True)
+        return [_key(names[row], part) for row, part in places]
+
     def __getstate__(self) -> dict[str, Any]:
         # A fresh maker: what it has planned so far cannot be pickled.
         return {**self.__dict__, "_maker": replace(self._maker), "_last": None, "_kept": None}  # type: ignore[type-var]
@@ -107,8 +113,7 @@ class StandardDataset(Dataset[Any]):
             sample = {name: self._tensor(spec, arrays, is_shared) for name, spec in self.fields.items()}
         except SampleError as error:
             raise self._bad(row, error) from error
-        key = row.key if part == WHOLE else f"{row.key}#{part:04d}"
-        sample[KEY] = torch.tensor(np.uint64(hash_key(key)).view(np.int64))
+        sample[KEY] = torch.tensor(np.uint64(hash_key(_key(row.key, part))).view(np.int64))
         return sample
 
     def _samples(self, number: int, row: Row) -> list[tuple[int, Mapping[str, Array]]]:
@@ -157,3 +162,7 @@ class StandardDataset(Dataset[Any]):
         what = f"cache_in_memory of split '{self.split}'" if self.split else "cache_in_memory"
         check_preload(self.sample_bytes * len(self), machine, what)
         self._kept = [self._make(at) for at in range(len(self))]
+
+
+def _key(name: str, part: int) -> str:
+    return name if part == WHOLE else f"{name}#{part:04d}"

@@ -22,9 +22,12 @@ class LoaderState:
     samples: int
     num_samples: int
     global_batch: int
-    """Samples of one batch of all ranks; kept when the number of ranks changes."""
+    """Samples of one batch of all ranks, or with `max_tokens` what their number is a multiple of; kept when the
+    number of ranks changes."""
     store: str
     """Content hash of the store."""
+    max_tokens: int | None = None
+    """Tokens of a rank's batch at the most, where batches are made by tokens; kept like `global_batch`."""
     version: int = VERSION
 
     def to_dict(self) -> dict[str, Any]:

@@ -19,6 +19,9 @@ class Transfer:
         self.device = torch.device("cpu") if device is None else torch.device(device)
         self._stream: Any = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"device": self.device, "_stream": None}  # a stream belongs to its process
+
     @property
     def is_pinned(self) -> bool:
         """Whether batches should be made in page-locked memory: only CUDA copies from it meanwhile."""
@@ -34,19 +37,18 @@ class Transfer:
         return self._send_to_cuda(batch)
 
     def _send_to_cuda(self, batch: Mapping[str, torch.Tensor]) -> Arrive:
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        with torch.cuda.stream(self._stream):
+        stream = self._stream  # ours from here on: another producer may just be setting it
+        if stream is None:
+            stream = self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(stream):
             moved = {name: value.to(self.device, non_blocking=True) for name, value in batch.items()}
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            copied.record(self._stream)
+            copied.record(stream)
 
         def arrive() -> Batch:
             current = torch.cuda.current_stream(self.device)
             current.wait_event(copied)
-            for (
-                value
-            ) in moved.values():  # the allocator must not give it away while the consumer's stream reads
+            for value in moved.values():  # else it is given away while the consumer's stream reads it
                 value.record_stream(current)
             return moved
 

@@ -4,7 +4,7 @@ When a worker dies, the row it was at is tried alone in a fresh process. If that
 barred, and the shard is made again without it: one bad file never costs more than its own sample. A death
 that was nobody's fault (a worker killed from outside) costs only the time to make the shard again.
 
-While a shard goes to disk its worker makes the next one: to wait for fsync took 5 to 15 % of the time.
+While shards go to disk their worker makes the next one: to wait for fsync took 5 to 15 % of the time.
 """
 
 from __future__ import annotations

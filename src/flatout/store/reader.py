@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from flatout.errors import StoreCorruptError, StoreError
+from flatout.errors import ConfigError, StoreCorruptError, StoreError
+from flatout.store.byte_source import MappedBytes, OpenBytes
 from flatout.store.index import read_index, read_numbers
 from flatout.store.metadata import SHARD_FOLDER, StoreMeta, is_replaced, load_metadata
 from flatout.store.shard_reader import ShardReader
@@ -37,6 +38,7 @@ class StoreReader:
         self.folder, self.meta = folder, meta
         self.fields = {spec.name: spec for spec in self.meta.fields}
         self._check_sizes()
+        self._open_bytes: OpenBytes = MappedBytes
         self._shards: dict[int, ShardReader] = {}
         self._pid = os.getpid()
 
@@ -48,6 +50,17 @@ class StoreReader:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._open(state["folder"], state["meta"])
+
+    def reading_through(self, open_bytes: OpenBytes) -> StoreReader:
+        """The same version of the store, whose shards are read through `open_bytes` and not mapped.
+
+        Pickled, it becomes an ordinary reader again.
+        """
+        other = StoreReader.__new__(StoreReader)
+        other._open(self.folder, self.meta)
+        other._open_bytes = open_bytes
+        other.numbers = self.numbers  # 38 bytes a sample need not be there twice
+        return other
 
     @cached_property
     def numbers(self) -> dict[str, Array]:
@@ -69,20 +82,25 @@ class StoreReader:
         return self._read_index(["key"])["key"].to_pylist()  # type: ignore[no-any-return]
 
     def positions(self, split: str) -> Array:
-        """Positions of a split's samples, in index order."""
+        """Positions of a split's samples, in index order.
+
+        Raises:
+            ConfigError: there is no such split.
+        """
         if split not in self.meta.splits:
-            return np.empty(0, np.int64)
+            there = ", ".join(self.meta.splits) or "no splits"
+            raise ConfigError(f"{self.folder} has no samples in split '{split}'; it has: {there}")
         return np.flatnonzero(self.numbers["split"] == self.meta.splits.index(split))
 
     def shard(self, number: int) -> ShardReader:
-        """One shard, mapped on first use in this process."""
+        """One shard, opened on first use in this process."""
         if os.getpid() != self._pid:
             self._shards, self._pid = {}, os.getpid()
         if number not in self._shards:
             meta = self.meta.shards[number]
             path = self.folder / SHARD_FOLDER / meta.file
             with self._explained(path):
-                self._shards[number] = ShardReader(path, meta, self.meta.fields)
+                self._shards[number] = ShardReader(path, meta, self.meta.fields, self._open_bytes)
         return self._shards[number]
 
     def read(self, position: int) -> dict[str, Array]:

@@ -14,23 +14,33 @@ import numpy as np
 
 from flatout.errors import StoreCorruptError
 from flatout.store import checks, layout
+from flatout.store.byte_source import ByteSource, MappedBytes, OpenBytes
 from flatout.store.compress import decompress
 from flatout.store.encode import restore
-from flatout.store.mapping import map_file
 from flatout.store.metadata import ShardMeta
 from flatout.types import Array, FieldSpec
 
 
 class ShardReader:
-    """A mapped shard. Sizes and offsets are checked when it is opened, small tables when first used."""
+    """An open shard. Sizes and offsets are checked when it is opened, small tables when first used.
 
-    def __init__(self, path: Path, meta: ShardMeta, fields: Sequence[FieldSpec]) -> None:
+    Args:
+        open_bytes: how its bytes are read; by default the file is mapped.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        meta: ShardMeta,
+        fields: Sequence[FieldSpec],
+        open_bytes: OpenBytes = MappedBytes,
+    ) -> None:
         self.path = path
         self.meta = meta
         self.fields = {spec.name: spec for spec in fields}
         self._table_dtypes = layout.table_dtypes(fields)
         self._at = dict(zip(layout.dataset_paths(fields), meta.at, strict=True))
-        self._bytes = self._map()
+        self._bytes = self._open(open_bytes)
 
     def __len__(self) -> int:
         return self.meta.rows
@@ -59,6 +69,11 @@ class ShardReader:
         except UnicodeDecodeError as error:
             raise self.damaged(f"a key is not UTF-8: {error}") from error
 
+    def key(self, row: int) -> str:
+        """One sample's key, for messages."""
+        start, stop = self.tables[layout.KEY_OFFSETS][row : row + 2].tolist()
+        return self.tables[layout.KEY_BYTES][start:stop].tobytes().decode(errors="replace")
+
     def lengths(self, name: str) -> Array:
         """Elements of each sample of a ragged field."""
         return np.diff(self.tables[layout.offsets_path(name)])
@@ -80,8 +95,8 @@ class ShardReader:
             return self._decompressed(spec, row)
         if not spec.is_ragged:
             return np.asarray(self.data(name)[row])
-        start, stop = self.tables[layout.offsets_path(name)][row : row + 2]
-        return self._shaped(self.data(name)[start:stop], name, row)
+        found = self.field_bytes(name, *self.byte_range(name, row))
+        return self._shaped(found.view(spec.stored_dtype), name, row)
 
     def read(self, name: str, row: int) -> Array:
         """One sample of one field, restored; a copy that outlives the map."""
@@ -106,7 +121,7 @@ class ShardReader:
     def has_block_crcs(self, name: str) -> bool:
         """Whether a field's crcs are per 64 KiB of its data rather than per sample."""
         spec = self.fields[name]
-        return spec.compression == "none" and checks.uses_blocks(len(self), self.data(name).nbytes)
+        return spec.compression == "none" and checks.uses_blocks(len(self), self._num_bytes(spec))
 
     def byte_range(self, name: str, row: int) -> tuple[int, int]:
         """Where a sample's bytes stand within its uncompressed field."""
@@ -117,6 +132,13 @@ class ShardReader:
             return start * item, stop * item
         row_bytes = item * math.prod(n or 0 for n in spec.shape)
         return row * row_bytes, (row + 1) * row_bytes
+
+    def field_bytes(self, name: str, start: int, stop: int) -> Array:
+        """Bytes start..stop-1 of an uncompressed field's data; fewer where it ends before `stop`."""
+        offset, stop = self.offset_of(name), min(stop, self._num_bytes(self.fields[name]))
+        if offset is None or stop <= start:
+            return np.empty(0, np.uint8)
+        return self._bytes.read(offset + start, stop - start)
 
     def bad_rows(self, name: str) -> list[int]:
         """Rows of a field whose bytes do not match their crc."""
@@ -146,10 +168,13 @@ class ShardReader:
 
     def _decompressed(self, spec: FieldSpec, row: int) -> Array:
         offset, size = self.tables[layout.chunks_path(spec.name)][row].tolist()
-        chunk = self._bytes[offset : offset + size].tobytes()
+        chunk = self._bytes.read(offset, size).tobytes()
         num_items = math.prod(self.shape(spec.name, row))
         padded = self._longest[spec.name] if spec.is_ragged else num_items
-        raw = decompress(spec.compression, chunk, padded * spec.stored_dtype.itemsize) if padded else b""
+        try:
+            raw = decompress(spec.compression, chunk, padded * spec.stored_dtype.itemsize) if padded else b""
+        except StoreCorruptError as error:
+            raise self.damaged_sample(spec.name, row, str(error)) from error
         return self._shaped(np.frombuffer(raw, spec.stored_dtype, count=num_items), spec.name, row)
 
     @cached_property
@@ -180,8 +205,7 @@ class ShardReader:
         """No byte belongs to two datasets or chunks, and none stands outside the file."""
         sizes = {path: table.nbytes for path, table in tables.items()}
         for spec in self.fields.values():
-            num_items = math.prod(self._data_shape(spec, tables))
-            sizes[layout.data_path(spec)] = num_items * spec.stored_dtype.itemsize
+            sizes[layout.data_path(spec)] = self._num_bytes(spec, tables)
         top = self.meta.size + 1  # what is larger may not fit 64 bits
         whole = [(min(at, top), min(sizes[path], top)) for path, at in self._at.items() if at is not None]
         chunks = [tables[layout.chunks_path(n)] for n, s in self.fields.items() if s.compression != "none"]
@@ -191,6 +215,11 @@ class ShardReader:
         is_inside = ((places >= 0) & (places <= self.meta.size)).all() and (ends <= self.meta.size).all()
         if not is_inside or (ends[:-1] > places[1:, 0]).any():
             raise self.damaged("its datasets overlap or leave the file")
+
+    def _num_bytes(self, spec: FieldSpec, tables: dict[str, Array] | None = None) -> int:
+        """Bytes of a field's data, uncompressed."""
+        tables = tables or (self.tables if spec.is_ragged else {})
+        return math.prod(self._data_shape(spec, tables)) * spec.stored_dtype.itemsize
 
     def _data_shape(self, spec: FieldSpec, tables: dict[str, Array]) -> tuple[int, ...]:
         if spec.is_ragged:
@@ -225,23 +254,27 @@ class ShardReader:
         return len(self)
 
     def _contiguous(self, path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-        """A typed view of the map; nothing is copied."""
+        """A typed view of the bytes; of a map nothing is copied."""
         num_bytes, offset = math.prod(shape) * dtype.itemsize, self._at[path]
         if num_bytes == 0:
             with suppress(ValueError):  # a shape beyond all bounds times zero
                 return np.empty(shape, dtype)
         elif offset is not None and offset % dtype.itemsize == 0 and 0 < num_bytes <= self.meta.size - offset:
-            return self._bytes[offset:][:num_bytes].view(dtype).reshape(shape)
+            return self._bytes.read(offset, num_bytes).view(dtype).reshape(shape)
         raise self.damaged(f"dataset {path} ({num_bytes:,} bytes at {offset}) does not fit the file")
 
-    def _map(self) -> Array:
+    def _open(self, open_bytes: OpenBytes) -> ByteSource:
         try:
             size = self.path.stat().st_size
             if size == self.meta.size:
-                return map_file(self.path, size)
+                return open_bytes(self.path, size)
         except OSError as error:
             raise self.damaged(error.strerror or str(error)) from error
         raise self.damaged(f"it has {size:,} bytes instead of {self.meta.size:,}")
+
+    def damaged_sample(self, name: str, row: int, reason: str) -> StoreCorruptError:
+        """The error for one sample of one field."""
+        return self.damaged(f"field '{name}' of sample '{self.key(row)}': {reason}")
 
     def damaged(self, reason: str) -> StoreCorruptError:
         """The error that says what is wrong with this shard and how to mend it."""

@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from typing import Any, BinaryIO
 
@@ -27,6 +27,8 @@ HEADER = struct.Struct("<Q")
 PROGRESS = struct.Struct("<qq")
 """Position of the row being made (-1: none) and the monotonic nanosecond it was begun."""
 IDLE = (-1, 0)
+MAX_BEHIND = 3
+"""Shards that wait for the disk while the next one is made: the time of an fsync varies by a factor of ten."""
 
 
 def send(pipe: BinaryIO, message: Any, *, by_value: bool = False) -> None:
@@ -83,7 +85,7 @@ class Progress:
 
 
 class Worker:
-    """Answers requests one after another; one shard is made at a time, while the one before goes to disk."""
+    """Answers requests one after another; one shard is made at a time, while those before go to disk."""
 
     def __init__(self, progress: Progress) -> None:
         from flatout.store import task  # now, while the parent looks at its manifest
@@ -131,8 +133,10 @@ class Worker:
         return len(pairs), self._receipts()
 
     def _finish(self) -> list[Any]:
-        """Write the shard; its receipt comes later. One shard at a time waits for the disk."""
-        receipts = self._settle()
+        """Write the shard; its receipt comes later. A few shards, all of them written, may wait for the disk."""
+        if len(self._behind) >= MAX_BEHIND:
+            wait(self._behind, return_when=FIRST_COMPLETED)
+        receipts = self._receipts()
         task, self._task = self._task, None
         self._behind.append(task.finish_behind(self._disk))
         return receipts

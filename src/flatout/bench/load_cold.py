@@ -1,0 +1,147 @@
+"""Cold data: nothing in the page cache, or more data than memory; against one sequential read of the bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from flatout.bench.load_data import write_store
+from flatout.loader import FastDataLoader
+from flatout.loader.local import ShardLocal
+from flatout.store import StoreReader
+from flatout.store.metadata import SHARD_FOLDER
+from flatout.store.task import SHARD_BYTES
+from flatout.types import FieldSpec
+
+ROW_BYTES = {"16KB": 16_000, "150KB": 150_528}
+COLD_BYTES = 1 << 30
+"""Of each store that is read cold."""
+READ_BYTES = 4 << 20
+CGROUP = Path("/sys/fs/cgroup")
+CAPPED_BYTES = 1 << 30
+STORE_BYTES = 6 * 10**9
+
+
+def measure_cold(scratch: Path, rounds: int, num_bytes: int = COLD_BYTES) -> dict[str, Any]:
+    """MB/s of global and shard-local order as a ratio to a sequential read, for small and large rows."""
+    found: dict[str, Any] = {}
+    for name, row_bytes in ROW_BYTES.items():
+        store = _rows_store(scratch / f"cold-{name}", row_bytes, num_bytes)
+        seconds: dict[str, list[float]] = {"sequential": [], "global": [], "shard_local": []}
+        for _ in range(rounds):
+            for how, times in seconds.items():
+                drop_cache(store)
+                started = time.perf_counter()
+                _read_all(store) if how == "sequential" else _load_all(store, how)
+                times.append(time.perf_counter() - started)
+        rates = {how: num_bytes / median(times) / 1e6 for how, times in seconds.items()}
+        found[name] = {"mb_per_s": rates}
+        found[name] |= {how: rates[how] / rates["sequential"] for how in ("global", "shard_local")}
+    return found
+
+
+def measure_capped(
+    scratch: Path, num_bytes: int = STORE_BYTES, cap_bytes: int = CAPPED_BYTES
+) -> dict[str, Any]:
+    """The same in a process that may have far less memory than the store has bytes."""
+    store = _rows_store(scratch / "capped", ROW_BYTES["150KB"], num_bytes)
+    rates = {}
+    try:
+        for how in ("sequential", "global"):
+            with _memory_cap(cap_bytes) as join:
+                rates[how] = _capped_rate(store, how, join)
+    except OSError as error:
+        return {"skipped": f"no memory cgroup can be made here: {error}"}
+    return {"mb_per_s": rates, "ratio": rates["global"] / rates["sequential"]}
+
+
+def drop_cache(store: Path) -> None:
+    """Make the system forget the pages of every shard."""
+    for path in _shard_paths(store):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def _rows_store(folder: Path, row_bytes: int, num_bytes: int) -> Path:
+    pool = np.random.default_rng(0).integers(0, 256, row_bytes + 4096, np.uint8)
+    samples = ({"x": pool[n % 4096 : n % 4096 + row_bytes]} for n in range(num_bytes // row_bytes))
+    return write_store(
+        folder, [FieldSpec("x", "array", "uint8", (row_bytes,))], samples, SHARD_BYTES // row_bytes
+    )
+
+
+def _shard_paths(store: Path) -> list[Path]:
+    return sorted((store / SHARD_FOLDER).iterdir())
+
+
+def _read_all(store: Path) -> None:
+    buffer = bytearray(READ_BYTES)
+    for path in _shard_paths(store):
+        with open(path, "rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            while file.readinto(buffer):
+                pass
+
+
+def _load_all(folder: Path, how: str) -> None:
+    store = StoreReader(folder)
+    order = ShardLocal.of(store.numbers["shard"], seed=1) if how == "shard_local" else None
+    loader = FastDataLoader(store, 64, shuffle=order is None, order=order)
+    for _ in loader:
+        pass
+    loader.close()
+
+
+@contextmanager
+def _memory_cap(num_bytes: int) -> Iterator[Path]:
+    """A control group with a memory limit; the file through which a process joins it."""
+    is_unified = (CGROUP / "cgroup.controllers").exists()
+    group = (CGROUP if is_unified else CGROUP / "memory") / f"flatout-bench-{os.getpid()}"
+    group.mkdir()
+    try:
+        limit = "memory.max" if is_unified else "memory.limit_in_bytes"
+        (group / limit).write_text(str(num_bytes))
+        yield group / "cgroup.procs"
+    finally:
+        group.rmdir()
+
+
+def _capped_rate(store: Path, how: str, join: Path) -> float:
+    drop_cache(store)
+    done = subprocess.run(
+        [sys.executable, "-m", "flatout.bench.load_cold", str(store), how, str(join)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise OSError(f"the capped process ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+    return float(json.loads(done.stdout))
+
+
+def main() -> None:
+    """Join the group, read once, print MB/s."""
+    store, how, join = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    join.write_text(str(os.getpid()))
+    started = time.perf_counter()
+    _read_all(store) if how == "sequential" else _load_all(store, how)
+    seconds = time.perf_counter() - started
+    sys.stdout.write(json.dumps(sum(path.stat().st_size for path in _shard_paths(store)) / seconds / 1e6))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Our side of the race: the fast loader, and the limit: the same gather with no loader around it."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from flatout.bench.load_cases import LoadCase
+from flatout.bench.load_runner import Batches
+from flatout.bench.machine import count_cores
+from flatout.loader import FastDataLoader
+from flatout.loader.fetch import ReadRule
+from flatout.loader.fixed import extents_of
+from flatout.loader.mapped import map_rows
+from flatout.store import StoreReader
+from flatout.types import Array
+
+NUM_BUFFERS = 3
+"""Buffers that a thread rotates over: one would stay in the CPU's cache and flatter nobody."""
+
+
+def flatout(
+    case: LoadCase, store: Path, scratch: Path, *, crc: str = "first", restored: bool = True
+) -> Callable[[], Batches]:
+    """The loader as anybody would use it. The epoch in which every sample is checked is run before."""
+    loader = FastDataLoader(
+        store, case.batch_size, shuffle=True, seed=1, read=ReadRule(crc=crc), restore=restored
+    )
+    for _ in loader:
+        pass
+
+    def batches() -> Batches:
+        while True:
+            yield from loader
+
+    return batches
+
+
+flatout_crc_always = partial(flatout, crc="always")
+flatout_as_stored = partial(flatout, restored=False)
+
+
+def limit(case: LoadCase, store: Path, scratch: Path) -> BareThreads:
+    """One thread a core, each copying shuffled batches out of the mapped store."""
+    reader = StoreReader(store)
+    if case.is_ragged:
+        return BareThreads(case, partial(_copy_sequences, case, reader))
+    spec = reader.fields["x"]
+    mapped = map_rows(extents_of(reader, spec), spec.stored_dtype, tuple(n or 0 for n in spec.shape))
+    numbers = reader.numbers
+    places = mapped.first_row[numbers["shard"]] + numbers["row"]
+    return BareThreads(case, partial(_take_rows, mapped.rows, places))
+
+
+class BareThreads:
+    """Threads that copy batch after batch and hand nothing over."""
+
+    def __init__(self, case: LoadCase, start: Callable[[int], Callable[[Array], int]]) -> None:
+        self._case = case
+        self._start = start
+
+    def run(self, seconds: float) -> dict[str, float]:
+        """The better of one thread and one a core: short copies leave the interpreter little room for two."""
+        counts = sorted({1, count_cores()})
+        tried = [self._run(count, seconds / len(counts)) for count in counts]
+        return max(tried, key=lambda each: each["samples_per_s"])
+
+    def _run(self, num_threads: int, seconds: float) -> dict[str, float]:
+        totals: list[tuple[int, int]] = []
+        begin = time.perf_counter()
+        threads = [
+            threading.Thread(target=self._copy, args=(number, begin + seconds, totals))
+            for number in range(num_threads)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        elapsed = time.perf_counter() - begin
+        count, num_bytes = (sum(each) for each in zip(*totals, strict=True))
+        return {"samples_per_s": count / elapsed, "gb_per_s": num_bytes / elapsed / 1e9}
+
+    def check(self) -> dict[str, int]:
+        return {}
+
+    def _copy(self, number: int, stop: float, totals: list[tuple[int, int]]) -> None:
+        copy = self._start(self._case.batch_size)
+        batches = _shuffled(self._case, number)
+        count = num_bytes = 0
+        while time.perf_counter() < stop:
+            picked = next(batches)
+            num_bytes += copy(picked)
+            count += len(picked)
+        totals.append((count, num_bytes))
+
+
+def _shuffled(case: LoadCase, seed: int) -> Iterator[Array]:
+    generator = np.random.default_rng(seed)
+    whole = case.num_samples // case.batch_size * case.batch_size
+    while True:
+        yield from generator.permutation(case.num_samples)[:whole].reshape(-1, case.batch_size)
+
+
+def _take_rows(rows: Array, places: Array, batch_size: int) -> Callable[[Array], int]:
+    buffers = [np.empty((batch_size, *rows.shape[1:]), rows.dtype) for _ in range(NUM_BUFFERS)]
+    turn = 0
+
+    def copy(picked: Array) -> int:
+        nonlocal turn
+        turn = (turn + 1) % NUM_BUFFERS
+        np.take(rows, places[picked], axis=0, out=buffers[turn][: len(picked)], mode="clip")
+        return buffers[turn].nbytes
+
+    return copy
+
+
+def _copy_sequences(case: LoadCase, reader: StoreReader, batch_size: int) -> Callable[[Array], int]:
+    """One copy a sequence into a buffer padded to the batch's longest; zeros behind it."""
+    numbers = reader.numbers
+    places = zip(numbers["shard"].tolist(), numbers["row"].tolist(), strict=True)
+    parts = [reader.shard(shard).stored("x", row).reshape(-1) for shard, row in places]
+    sizes = np.array([part.size for part in parts])
+    buffers = [np.empty(batch_size * math.prod(case.shape), case.dtype) for _ in range(NUM_BUFFERS)]
+    turn = 0
+
+    def copy(picked: Array) -> int:
+        nonlocal turn
+        turn = (turn + 1) % NUM_BUFFERS
+        buffer, width, at = buffers[turn], int(sizes[picked].max()), 0
+        for number, size in zip(picked.tolist(), sizes[picked].tolist(), strict=True):
+            buffer[at : at + size] = parts[number]
+            buffer[at + size : at + width] = 0
+            at += width
+        return at * buffer.itemsize
+
+    return copy

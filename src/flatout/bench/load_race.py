@@ -1,0 +1,181 @@
+"""The race: limit, flatout and peers take turns, each in a process of its own; equal arrays or no result."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from flatout.bench.load_cases import LoadCase
+from flatout.bench.load_data import store_of
+from flatout.bench.load_peers import PEERS
+from flatout.errors import FlatoutError, MissingDependencyError
+
+LIMIT = "limit"
+OURS = "flatout"
+EXTRA = {"crc_always": "load_ours:flatout_crc_always"}
+"""Figures of ours that are printed beside."""
+RATES = ("samples_per_s", "gb_per_s")
+
+
+@dataclass(frozen=True)
+class RaceSetting:
+    """Where and how long to measure."""
+
+    scratch: Path
+    seconds: float
+    rounds: int
+    share: float
+    say: Callable[[str], None]
+
+
+@dataclass
+class Runner:
+    """The parent's side of one contestant."""
+
+    name: str
+    request: dict[str, Any]
+    rounds: list[dict[str, float]] = field(default_factory=list)
+
+    @contextmanager
+    def running(self) -> Iterator[Runner]:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "flatout.bench.load_runner"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            self.ask("set up", **self.request)
+            yield self
+        finally:
+            self._process.kill()
+            self._process.communicate()
+
+    def ask(self, what: str, **details: Any) -> Any:
+        """Send a request and wait for the answer.
+
+        Raises:
+            FlatoutError: the process died; with the end of what it said.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps({"do": what, **details}) + "\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+        except OSError:
+            answer = ""
+        if not answer:
+            said = self._process.communicate()[1].strip()
+            raise FlatoutError(f"{self.name} failed at '{what}' of '{self.request['case']}': {said[-1500:]}")
+        return json.loads(answer)
+
+
+def check_load_peers() -> None:
+    """Refuse to start without a peer: the best one missing would make every ratio look better.
+
+    Raises:
+        MissingDependencyError: naming what is not installed.
+    """
+    names = {name.partition("_")[0] for name in PEERS} - {"ram", "npy"}
+    if missing := sorted(name for name in names if find_spec(name) is None):
+        raise MissingDependencyError(f"not installed: {', '.join(missing)}; 'make bench' installs the peers")
+
+
+def race(case: LoadCase, setting: RaceSetting, has_peers: bool) -> dict[str, dict[str, Any]]:
+    """Every figure of one data set, for each way that its store is cut into shards."""
+    stores = {name: store_of(setting.scratch / name, case, rows) for name, rows in case.shards.items()}
+    runners: list[Runner] = []
+    for name, store in stores.items():
+        runners += [_runner(f"{who}@{name}", how, case, store, setting) for who, how in _own(case).items()]
+    if case.name == "volume":
+        runners += _encoded(case, setting)
+    if has_peers:
+        runners += [
+            _runner(name, f"load_peers:{function}", case, Path(), setting)
+            for name, (function, takes_ragged) in PEERS.items()
+            if takes_ragged or not case.is_ragged
+        ]
+    run_in_turns(runners, setting)
+    rates = {runner.name: _median(runner.rounds) for runner in runners}
+    best = {runner.name: _best(runner.rounds) for runner in runners if runner.name.startswith(LIMIT)}
+    peers = {name: rates[name] for name in PEERS if name in rates}
+    found = {name: _result(name, rates, best, peers) for name in stores}
+    if case.name == "volume":
+        found["volume_uint8"] = _encoded_result(rates)
+    return found
+
+
+def run_in_turns(runners: Sequence[Runner], setting: RaceSetting) -> None:
+    """Compare what each delivers, then round after round, each round starting with another contestant."""
+    with ExitStack() as stack:
+        for runner in runners:
+            stack.enter_context(runner.running())
+            if not runner.name.startswith("as_stored"):
+                runner.ask("check")
+        for number in range(setting.rounds):
+            for runner in (*runners[number % len(runners) :], *runners[: number % len(runners)]):
+                runner.rounds.append(runner.ask("run", seconds=setting.seconds))
+            rates = ", ".join(f"{each.name} {each.rounds[-1]['samples_per_s']:,.0f}" for each in runners)
+            setting.say(f"{runners[0].request['case']}, round {number + 1}: {rates}")
+
+
+def _own(case: LoadCase) -> dict[str, str]:
+    return {LIMIT: "load_ours:limit", OURS: "load_ours:flatout", **EXTRA}
+
+
+def _encoded(case: LoadCase, setting: RaceSetting) -> list[Runner]:
+    store = store_of(setting.scratch / "volume_uint8", case, case.shards["volume"], "uint8")
+    return [
+        _runner("as_stored", "load_ours:flatout_as_stored", case, store, setting),
+        _runner("as_stored_restored", "load_ours:flatout", case, store, setting),
+    ]
+
+
+def _runner(name: str, who: str, case: LoadCase, store: Path, setting: RaceSetting) -> Runner:
+    scratch = setting.scratch / f"{case.name}-{name}"
+    scratch.mkdir(exist_ok=True)
+    request = {"who": who, "case": case.name, "share": setting.share, "store": str(store)}
+    return Runner(name, {**request, "scratch": str(scratch)})
+
+
+def _median(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {rate: median(each[rate] for each in rounds) for rate in RATES}
+
+
+def _best(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {rate: max(each[rate] for each in rounds) for rate in RATES}
+
+
+def _result(name: str, rates: Any, best: Any, peers: dict[str, dict[str, float]]) -> dict[str, Any]:
+    ours, limit = rates[f"{OURS}@{name}"], best[f"{LIMIT}@{name}"]
+    found = {
+        "limit": limit,
+        "flatout": ours,
+        **{extra: rates[f"{extra}@{name}"] for extra in EXTRA},
+        "ratio_to_limit": ours["samples_per_s"] / limit["samples_per_s"],
+    }
+    if peers:
+        fastest = max(peers, key=lambda peer: peers[peer]["samples_per_s"])
+        found |= {"peers": peers, "best_peer": fastest}
+        found["ratio_to_best_peer"] = ours["samples_per_s"] / peers[fastest]["samples_per_s"]
+    return found
+
+
+def _encoded_result(rates: Any) -> dict[str, Any]:
+    """Volumes stored as uint8: counted when handed over, before restoring, and after."""
+    plain, stored = rates[f"{OURS}@volume"], rates["as_stored"]
+    return {
+        "flatout": stored,
+        "restored": rates["as_stored_restored"],
+        "ratio_to_float16": stored["samples_per_s"] / plain["samples_per_s"],
+    }

@@ -1,0 +1,117 @@
+"""One contestant in a process of its own: it is set up once, then runs a round whenever it is told to.
+
+`python -m flatout.bench.load_runner` reads one JSON request a line and answers with one line. Between
+its rounds it sleeps, so that contestants take turns on a machine that each has for itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flatout.bench.load_cases import LOAD_CASES, LoadCase
+from flatout.errors import FlatoutError
+from flatout.store.checks import crc32c
+
+HELD_BATCHES = 3
+"""The consumer keeps the batch that it works on and two before it, as a training does."""
+RUN_UP_S = 0.3
+"""Run before the clock starts: what waited in queues since the last round would count as made in no time."""
+
+Batches = Iterator[dict[str, Any]]
+"""Endless batches: tensors `x` and `y`, for ragged samples `x_length`, too."""
+
+
+class Contestant:
+    """Runs rounds of one loader."""
+
+    def __init__(self, batches: Callable[[], Batches], case: LoadCase) -> None:
+        self._case = case
+        self._make = batches
+        self._stream: Batches | None = None
+        self._held: deque[dict[str, Any]] = deque(maxlen=HELD_BATCHES)
+
+    def run(self, seconds: float) -> dict[str, float]:
+        """Samples and bytes delivered a second."""
+        stream = self._stream = self._stream or self._make()
+        self._pass(stream, min(RUN_UP_S, seconds))
+        count, num_bytes, elapsed = self._pass(stream, seconds)
+        return {"samples_per_s": count / elapsed, "gb_per_s": num_bytes / elapsed / 1e9}
+
+    def check(self) -> dict[str, int]:
+        """One epoch compared: every sample once, each with its own numbers.
+
+        Raises:
+            FlatoutError: a sample is missing, comes twice, or has other numbers.
+        """
+        wanted, seen = self._case.crcs(), np.zeros(self._case.num_samples, int)
+        stream = self._make()
+        while seen.sum() < self._case.num_samples:
+            batch = next(stream)
+            for at, number in enumerate(batch["y"].tolist()):
+                seen[number] += 1
+                if crc32c(self._row(batch, at, number)) != wanted[number]:
+                    raise FlatoutError(f"sample {number} is not what was stored")
+        if (seen != 1).any():
+            raise FlatoutError(
+                f"sample {int(np.argmax(seen != 1))} came {int(seen[np.argmax(seen != 1)])} times"
+            )
+        return {"compared": int(seen.sum())}
+
+    def _row(self, batch: dict[str, Any], at: int, number: int) -> Any:
+        row = batch["x"][at].numpy()
+        if not self._case.is_ragged:
+            return row
+        length = int(self._case.lengths[number])
+        if int(batch["x_length"][at]) != length or row[length:].any():
+            raise FlatoutError(f"sample {number} has length {int(batch['x_length'][at])}, wanted {length}")
+        return np.ascontiguousarray(row[:length])
+
+    def _pass(self, stream: Batches, seconds: float) -> tuple[int, int, float]:
+        count = num_bytes = 0
+        started = time.perf_counter()
+        while (elapsed := time.perf_counter() - started) < seconds or not count:
+            batch = next(stream)
+            self._held.append(batch)
+            count += len(batch["y"])
+            num_bytes += batch["x"].nbytes
+        return count, num_bytes, elapsed
+
+
+def contestant_of(request: dict[str, Any]) -> Any:
+    """What a request names: `module:name`, a function of case, store and scratch folder."""
+    case = LOAD_CASES[request["case"]].scaled(request["share"])
+    module, _, name = request["who"].partition(":")
+    make = getattr(import_module(f"flatout.bench.{module}"), name)
+    made = make(case, Path(request["store"]), Path(request["scratch"]))
+    return Contestant(made, case) if callable(made) else made
+
+
+def main() -> None:
+    """Serve until the other side closes; whatever libraries print goes to standard error."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    contestant: Any = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        if request["do"] == "set up":
+            contestant, answer = contestant_of(request), {}
+        elif request["do"] == "check":
+            answer = contestant.check()
+        else:
+            answer = contestant.run(request["seconds"])
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

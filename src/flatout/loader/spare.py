@@ -1,0 +1,27 @@
+"""Spare: the prefetcher that has run on into the next epoch, until somebody takes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flatout.loader.prefetch import Prefetcher
+from flatout.loader.transfer import Arrive
+
+
+class Spare:
+    """Holds one prefetcher, or none, and what it was made for."""
+
+    def __init__(self) -> None:
+        self._key: Any = None
+        self._stream: Prefetcher[Arrive] | None = None
+
+    def take(self, key: Any) -> Prefetcher[Arrive] | None:
+        """The prefetcher if it was made for `key`; it is the caller's now."""
+        stream, self._stream = self._stream, None
+        return stream if self._key == key else None
+
+    def put(self, key: Any, stream: Prefetcher[Arrive] | None) -> None:
+        """Hold this one; what was held before is closed."""
+        if self._stream is not None:
+            self._stream.close()
+        self._key, self._stream = key, stream

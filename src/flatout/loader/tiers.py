@@ -1,0 +1,50 @@
+"""Tiers: where the samples of a config are kept between epochs: decompressed in memory, or on the device."""
+
+from __future__ import annotations
+
+import torch
+
+from flatout.config import Config
+from flatout.loader.cache import CacheRule
+from flatout.loader.machine import Machine
+from flatout.loader.memory import CACHE_SHARE
+from flatout.loader.samples import mean_bytes
+from flatout.store import StoreReader
+from flatout.types import Array
+from flatout.units import bytes_text
+
+
+def cache_rule(
+    config: Config, store: StoreReader, positions: Array, machine: Machine, notes: list[str]
+) -> CacheRule | None:
+    """How many decompressed samples of a split are kept; None: none are. What the user should know is noted."""
+    cache = config.cache_config
+    packed = [name for name, spec in store.fields.items() if spec.compression != "none"]
+    if not cache.enable_cache or not cache.cache_size:
+        return None
+    if not packed:
+        if {"enable_cache", "cache_size"} & cache.model_fields_set:
+            notes.append(
+                "cache_config: no field is compressed, so enable_cache and cache_size have no effect: the "
+                "system's page cache keeps samples as they are read"
+            )
+        return None
+    most = int(machine.free_bytes * CACHE_SHARE)
+    num_samples = min(cache.cache_size, len(positions))
+    wanted = num_samples * mean_bytes(store, positions, packed)
+    if wanted > most:
+        notes.append(
+            f"cache_config.cache_size: {num_samples:,} decompressed samples would take {bytes_text(wanted)}; "
+            f"{bytes_text(most)} of them are kept, {CACHE_SHARE:.0%} of the free memory"
+        )
+    return CacheRule(cache.cache_size, most)
+
+
+def training_device(config: Config, machine: Machine, notes: list[str]) -> torch.device:
+    """The device that a config trains on; a CUDA device of several is the process's current one."""
+    if config.device == "auto":
+        return torch.device("cuda" if machine.has_cuda else "cpu")
+    if config.device.startswith("cuda") and not machine.has_cuda:
+        notes.append(f"device: {config.device} is not there; the CPU is used")
+        return torch.device("cpu")
+    return torch.device(config.device)

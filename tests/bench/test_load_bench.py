@@ -1,0 +1,230 @@
+"""`flatout bench load` at a tiny scale: the form of its document, and that a wrong batch stops the race."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from flatout.bench import LoadBench, bench_load, load_ours, load_peers, load_race
+from flatout.bench.load_cases import LOAD_CASES, LoadCase
+from flatout.bench.load_cold import drop_cache, measure_cold
+from flatout.bench.load_data import store_of
+from flatout.bench.load_feed import measure_accelerator, measure_main_python, measure_many, measure_start
+from flatout.bench.load_runner import Contestant
+from flatout.cli.main import main
+from flatout.errors import ConfigError, FlatoutError, MissingDependencyError
+from flatout.store import StoreReader, verify
+from flatout.store.metadata import SHARD_FOLDER
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+TINY = {
+    "signal": LoadCase("signal", 50, (40,), "float32", 8, {"signal": 50, "signal_500_shards": 7}),
+    "image": LoadCase("image", 20, (3, 8, 8), "uint8", 8, {"image": 20}),
+    "volume": LoadCase("volume", 10, (1, 4, 6, 6), "float16", 4, {"volume": 3}),
+    "ragged": LoadCase("ragged", 40, (30, 2), "float32", 8, {"ragged": 40}, min_length=1),
+}
+
+
+@pytest.mark.parametrize("case", TINY.values(), ids=lambda case: case.name)
+def test_samples_differ_and_are_the_same_each_time(case: LoadCase) -> None:
+    assert len(set(case.crcs().tolist())) == case.num_samples
+    again = LoadCase(**{name: getattr(case, name) for name in case.__dataclass_fields__})
+    np.testing.assert_array_equal(case.crcs(), again.crcs())
+    assert {sample.dtype.name for sample in case.samples()} == {case.dtype}
+    assert all(len(sample) == length for sample, length in zip(case.samples(), case.lengths, strict=True))
+
+
+@pytest.mark.parametrize("case", TINY.values(), ids=lambda case: case.name)
+def test_the_store_of_a_case_is_a_store(case: LoadCase, tmp_path: Path) -> None:
+    folder = store_of(tmp_path / "store", case, 7)
+    store = StoreReader(folder)
+    assert len(store.meta.shards) == -(-case.num_samples // 7)
+    for number in range(case.num_samples):
+        np.testing.assert_array_equal(store.read(number)["x"], case.sample(number))
+        assert store.read(number)["y"] == number
+    damaged = {damage.file for damage in verify(folder).damage}
+    assert damaged == {"preprocessed_data.h5", "quarantine.jsonl", "preprocessing_stats.json"}
+
+
+@pytest.mark.parametrize("case", TINY.values(), ids=lambda case: case.name)
+def test_the_fast_loader_and_the_limit_run(case: LoadCase, tmp_path: Path) -> None:
+    store = store_of(tmp_path / "store", case, 7)
+    for who in (load_ours.flatout, load_ours.flatout_crc_always):
+        contestant = Contestant(who(case, store, tmp_path), case)
+        assert contestant.check() == {"compared": case.num_samples}
+        assert contestant.run(0.01)["samples_per_s"] > 0
+    rates = load_ours.limit(case, store, tmp_path).run(0.02)
+    assert rates["samples_per_s"] > 0
+    mean_bytes = np.mean([sample.nbytes for sample in case.samples()])
+    per_sample = rates["gb_per_s"] * 1e9 / rates["samples_per_s"]
+    assert mean_bytes * 0.9 <= per_sample <= max(sample.nbytes for sample in case.samples()) * 1.001
+
+
+@pytest.mark.parametrize("name", ["ram", "h5py_file", "npy_files"])
+@pytest.mark.parametrize("case", TINY.values(), ids=lambda case: case.name)
+def test_ordinary_loaders_deliver_the_same(name: str, case: LoadCase, tmp_path: Path) -> None:
+    start = getattr(load_peers, name)(case, Path(), tmp_path, num_workers=0)
+    assert Contestant(start, case).check() == {"compared": case.num_samples}
+
+
+@pytest.mark.parametrize("case", TINY.values(), ids=lambda case: case.name)
+@pytest.mark.parametrize("name", ["tensordict", "monai", "datasets", "webdataset", "litdata", "spdl", "grain"])
+def test_other_libraries_deliver_the_same(name: str, case: LoadCase, tmp_path: Path) -> None:
+    if find_spec(name) is None:
+        pytest.skip(f"{name} is not installed; 'make bench' installs it")
+    function, takes_ragged = load_peers.PEERS[name]
+    if case.is_ragged and not takes_ragged:
+        pytest.skip(f"{name} has no samples of different lengths")
+    start = getattr(load_peers, function)(case, Path(), tmp_path)
+    assert Contestant(start, case).check()["compared"] == case.num_samples
+
+
+def tampered(case: LoadCase, how: str) -> Any:
+    def batches() -> Iterator[dict[str, Any]]:
+        numbers = list(range(case.num_samples))
+        if how == "twice":
+            numbers[3] = 4
+        rows = [torch.from_numpy(case.sample(number).copy()) for number in numbers]
+        if how == "other":
+            rows[5].view(-1)[0] += 1
+        batch = {
+            "x": torch.nn.utils.rnn.pad_sequence(rows, batch_first=True),
+            "x_length": torch.tensor([len(row) for row in rows]),
+            "y": torch.tensor(numbers),
+        }
+        if how == "padding":
+            batch["x"][int(np.argmin(case.lengths)), -1] = 1
+        if how == "length":
+            batch["x_length"][0] -= 1
+        while True:
+            yield batch
+
+    return batches
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [("twice", "came"), ("other", "sample 5 is not"), ("padding", "length"), ("length", "sample 0 has length")],
+)
+def test_a_wrong_batch_is_found(how: str, message: str) -> None:
+    case = TINY["ragged"]
+    assert Contestant(tampered(case, "not at all"), case).check()["compared"] == case.num_samples
+    with pytest.raises(FlatoutError, match=message):
+        Contestant(tampered(case, how), case).check()
+
+
+def test_the_document(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flatout.bench.load_feed.STEPS_S", 0.02)
+    arguments = ["--seconds", "0.02", "--rounds", "1", "--share", "0.002", "--samples", "3000", "--no-cold"]
+    arguments += ["--case", "signal", "--case", "volume", "--accelerator-ms", "2", "--json"]
+    assert main(["bench", "load", "--scratch", str(tmp_path), *arguments]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert set(document["cases"]) == {"signal", "signal_500_shards", "volume", "volume_uint8"}
+    signal = document["cases"]["signal"]
+    rates = [signal[who]["samples_per_s"] for who in ("flatout", "limit")]
+    assert signal["ratio_to_limit"] == pytest.approx(rates[0] / rates[1])
+    assert {"samples_per_s", "gb_per_s"} == set(signal["crc_always"])
+    assert document["cases"]["volume_uint8"]["ratio_to_float16"] > 0
+    assert 2 in [each["ms"] for each in document["accelerator"]["signal"]["curve"]]
+    assert document["many"]["samples"] == 3000
+    assert document["machine"]["cores"] >= 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_contestant_that_fails_says_why(tmp_path: Path) -> None:
+    request = {
+        "who": "load_ours:flatout",
+        "case": "signal",
+        "share": 0.01,
+        "store": str(tmp_path),
+        "scratch": "",
+    }
+    with (
+        pytest.raises(FlatoutError, match=r"(?s)us failed at 'set up' of 'signal': .*data_metadata\.json"),
+        load_race.Runner("us", request).running(),
+    ):
+        pass
+
+
+def test_unknown_cases_and_missing_peers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="no case 'sound'; there are: signal"):
+        bench_load(LoadBench(cases=("sound",)))
+    monkeypatch.setattr(load_race, "PEERS", {"no-such-peer": ("x", True)})
+    with pytest.raises(MissingDependencyError, match="no-such-peer; 'make bench'"):
+        bench_load(LoadBench(has_peers=True))
+
+
+def test_feeding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flatout.bench.load_feed.STEPS_S", 0.05)
+    case = TINY["signal"]
+    store = store_of(tmp_path / "store", case, 7)
+    fed = measure_accelerator(store, case, limit_per_s=1e5, wanted_ms=[3.0], rounds=1)
+    assert [each["ms"] for each in fed["curve"]] == [0.04, 0.08, 0.16, 0.32, 1.0, 3.0]
+    assert all(0 < each["utilisation"] <= 1 for each in fed["curve"])
+    assert fed["lowest"] == min(each["utilisation"] for each in fed["curve"] if each["ms"] >= 1)
+    waits = measure_main_python(store, case, [5.0], rounds=1)
+    assert [each["ms"] for each in waits["curve"]] == [3.0, 5.0, 10.0]
+    assert all(0 <= each["wait_share"] < 1 for each in waits["curve"])
+    assert measure_start(store, case, num_epochs=3)["later_epochs_ms"] > 0
+
+
+def test_many(tmp_path: Path) -> None:
+    found = measure_many(tmp_path, 100_000)
+    assert found["samples"] == 100_000
+    assert found["resume_s"] > 0
+
+
+def test_cold(tmp_path: Path) -> None:
+    found = measure_cold(tmp_path, rounds=1, num_bytes=1_600_000)
+    assert set(found) == {"16KB", "150KB"}
+    for each in found.values():
+        assert each["global"] == pytest.approx(each["mb_per_s"]["global"] / each["mb_per_s"]["sequential"])
+
+
+def test_dropping_the_cache_makes_pages_cold(tmp_path: Path) -> None:
+    store = store_of(tmp_path / "store", LOAD_CASES["signal"].scaled(0.01), 200)
+    (path,) = (store / SHARD_FOLDER).iterdir()
+    path.read_bytes()
+    drop_cache(store)
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
+    path.read_bytes()
+    if os.statvfs(tmp_path).f_fsid == os.statvfs("/dev/shm").f_fsid:
+        pytest.skip("a memory file system has nothing to drop")
+    assert resource.getrusage(resource.RUSAGE_THREAD).ru_inblock > before
+
+
+def committed_results() -> list[Path]:
+    results = sorted((REPOSITORY / "benchmarks" / "results").rglob("load--*.json"))
+    return results or pytest.skip("no result of a quiet machine has been committed yet")
+
+
+def test_every_committed_result_has_the_form() -> None:
+    for path in committed_results():
+        document = json.loads(path.read_text())
+        names = {name for case in LOAD_CASES.values() for name in case.shards}
+        assert set(document["cases"]) == names | {"volume_uint8"}
+        for name in names:
+            assert {"limit", "flatout", "peers", "ratio_to_limit", "ratio_to_best_peer"} <= set(
+                document["cases"][name]
+            )
+
+
+def test_people_get_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(committed_results()[0].read_text())
+    monkeypatch.setattr("flatout.bench.load.bench_load", lambda options, say: document)
+    monkeypatch.setattr("flatout.bench.bench_load", lambda options, say: document, raising=False)
+    assert main(["bench", "load", "--peers"]) == 0
+    shown = capsys.readouterr().out
+    for text in ("share of the limit", "times the best peer", "accelerator busy", "samples/s"):
+        assert text in shown

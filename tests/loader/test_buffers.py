@@ -1,0 +1,215 @@
+"""Buffers: used again when nobody looks at them, and never a moment earlier."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.loader.epochs import loader_of
+
+from flatout.loader.buffers import WINDOW, BufferPool, PinnedPool
+from flatout.store import StoreReader
+
+FLOAT = np.dtype(np.float32)
+
+
+def test_a_buffer_comes_back_when_its_tensor_is_gone() -> None:
+    pool = BufferPool((4, 3), FLOAT)
+    buffer = pool.take()
+    tensor = pool.hand_out(buffer, 2)
+    assert tensor.shape == (2, 3)
+    assert pool.take() is not buffer
+    del tensor
+    assert pool.take() is buffer
+
+
+def test_what_was_needed_once_is_not_kept_for_good() -> None:
+    pool = BufferPool((4, 3), FLOAT)
+    alive: Any = weakref.WeakValueDictionary()
+
+    def hold(count: int) -> list[torch.Tensor]:
+        buffers = [pool.take() for _ in range(count)]
+        alive.update({id(buffer): buffer for buffer in buffers})
+        return [pool.hand_out(buffer, 4) for buffer in buffers]
+
+    hold(300)
+    assert len(alive) == 300
+    for _ in range(20 * WINDOW):
+        hold(2)
+    assert 2 <= len(alive) < 10
+
+
+def test_its_pool_may_be_gone_before_it() -> None:
+    pool = BufferPool((4, 3), FLOAT)
+    buffer = pool.take()
+    buffer[:] = 7
+    tensor = pool.hand_out(buffer, 4)
+    del pool, buffer
+    gc.collect()
+    assert (tensor == 7).all()
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+def of_storage(storage: torch.UntypedStorage, shape: torch.Size) -> torch.Tensor:
+    return torch.empty(0).set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]
+
+
+def of_memory(view: memoryview) -> torch.Tensor:
+    return torch.from_numpy(np.asarray(view))
+
+
+class SavedForBackward:
+    """Holds a batch through an autograd graph alone."""
+
+    def __init__(self, value: torch.Tensor) -> None:
+        self._weight = torch.ones_like(value, requires_grad=True)
+        self._product = (self._weight * value).sum()
+
+    def read(self) -> torch.Tensor:
+        (gradient,) = torch.autograd.grad(self._product, self._weight)
+        return gradient
+
+
+class LeafOfGraph:
+    """Holds a batch that requires gradients, by a result that was computed from it."""
+
+    def __init__(self, value: torch.Tensor) -> None:
+        self._loss: Any = (value.requires_grad_() ** 2).sum() / 2
+
+    def read(self) -> torch.Tensor:
+        self._loss.backward()
+        node = self._loss.grad_fn
+        while not hasattr(node, "variable"):
+            node = node.next_functions[0][0]
+        gradient: torch.Tensor = node.variable.grad
+        return gradient
+
+
+def first_rows(value: torch.Tensor) -> torch.Tensor:
+    return value[:2]
+
+
+def later_columns(value: torch.Tensor) -> torch.Tensor:
+    return value[:, 1:]
+
+
+def flat(value: torch.Tensor) -> torch.Tensor:
+    return value.view(len(value), -1)
+
+
+def turned(value: torch.Tensor) -> torch.Tensor:
+    return value.transpose(1, 2)
+
+
+Look = Callable[[torch.Tensor], Callable[[], torch.Tensor]]
+LOOKS: dict[str, Look] = {
+    "tensor": lambda value: partial(same, value),
+    "detached": lambda value: partial(same, value.detach()),
+    "slice": lambda value: partial(same, later_columns(value)),
+    "transposed": lambda value: partial(same, turned(value)),
+    "reshaped": lambda value: partial(same, flat(value)),
+    "shallow copy": lambda value: partial(same, copy.copy(value)),
+    "storage": lambda value: partial(of_storage, value.untyped_storage(), value.shape),
+    "numpy": lambda value: partial(torch.from_numpy, value.numpy()),
+    "numpy slice": lambda value: partial(torch.from_numpy, value.numpy()[:2]),
+    "memoryview": lambda value: partial(of_memory, memoryview(value.numpy())),
+    "torch dlpack": lambda value: partial(same, torch.from_dlpack(value)),
+    "numpy dlpack": lambda value: partial(torch.tensor, np.from_dlpack(value)),
+    "unread capsule": lambda value: partial(torch.from_dlpack, torch.utils.dlpack.to_dlpack(value)),
+    "saved for backward": lambda value: SavedForBackward(value).read,
+    "leaf of a graph": lambda value: LeafOfGraph(value).read,
+}
+"""How a training may go on looking at a batch: the batch in, what shows it later out."""
+PARTS = {"slice": later_columns, "transposed": turned, "reshaped": flat, "numpy slice": first_rows}
+"""What a look shows, where that is not the whole batch as it is."""
+
+
+@pytest.mark.parametrize("kind", LOOKS)
+def test_every_way_to_look_at_a_batch_keeps_its_buffer(kind: str) -> None:
+    pool = BufferPool((4, 3, 5), FLOAT)
+    buffer = pool.take()
+    buffer[:] = np.arange(buffer.size).reshape(buffer.shape)
+    wanted = PARTS.get(kind, same)(torch.from_numpy(buffer.copy()))
+    read = LOOKS[kind](pool.hand_out(buffer, 4))
+    gc.collect()
+    assert pool.take() is not buffer
+    assert torch.equal(read(), wanted)
+    del read
+    gc.collect()
+    assert pool.take() is buffer
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(sorted(LOOKS)), st.integers(0, 12), st.booleans()), min_size=20, max_size=60
+)
+
+
+@given(STEPS, st.sampled_from([0, 2]), st.sampled_from(["image", "series"]))
+@settings(max_examples=12)
+def test_batches_held_across_epochs_never_change(
+    store: StoreReader, steps: list[tuple[str, int, bool]], num_workers: int, name: str
+) -> None:
+    """Each step takes a batch and looks at it in some way for some number of steps; some epochs are left."""
+    loader = loader_of(store, 9, num_workers=num_workers)
+    stream = iter(loader)
+    held: list[tuple[int, Callable[[], torch.Tensor], torch.Tensor]] = []
+    for number, (kind, duration, is_left) in enumerate(steps):
+        if is_left and number % 5 == 0:
+            stream = iter(loader)
+        batch = next(stream, None)
+        if batch is None:
+            stream = iter(loader)
+            batch = next(stream)
+        wanted = PARTS.get(kind, same)(batch[name].clone())
+        held.append((number + duration, LOOKS[kind](batch[name]), wanted))
+        del batch
+        for until, read, wanted in held:
+            if until <= number:
+                assert torch.equal(read(), wanted)
+        held = [entry for entry in held if entry[0] > number]
+    loader.close()
+    del stream, loader
+    for _, read, wanted in held:  # the loader is gone, what it gave is not
+        assert torch.equal(read(), wanted)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_few_buffers_serve_many_batches(store: StoreReader, num_workers: int) -> None:
+    loader = loader_of(store, 4, num_workers=num_workers, prefetch_factor=2)
+    addresses = [batch["image"].data_ptr() for _ in range(20) for batch in loader]
+    loader.close()
+    assert len(addresses) == 20 * 26
+    assert len(set(addresses)) < 200
+
+
+def test_pinned_buffers_are_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch alone knows when a copy to the device is over: every batch asks it for another buffer."""
+    asked: list[tuple[tuple[int, ...], torch.dtype, bool]] = []
+    empty = torch.empty
+
+    def fake_empty(shape: tuple[int, ...], *, dtype: torch.dtype, pin_memory: bool = False) -> torch.Tensor:
+        asked.append((shape, dtype, pin_memory))
+        return empty(shape, dtype=dtype)
+
+    monkeypatch.setattr(torch, "empty", fake_empty)
+    pool = PinnedPool((4, 3), np.dtype(np.uint16))
+    for _ in range(3):
+        buffer = pool.take()
+        buffer[:] = 9
+        tensor = pool.hand_out(buffer, 2)
+        assert tensor.data_ptr() == buffer.ctypes.data
+        assert tensor.tolist() == [[9, 9, 9]] * 2
+        del tensor, buffer
+    assert asked == [((4, 3), torch.uint16, True)] * 3

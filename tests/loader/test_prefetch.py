@@ -1,0 +1,150 @@
+"""Prefetcher: items in exact order whatever the threads, errors in their place, nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.loader.epochs import WAIT_S, producers
+
+from flatout.errors import LoaderError
+from flatout.loader import prefetch
+from flatout.loader.prefetch import SWITCH_S, Prefetcher
+
+
+@given(st.integers(0, 4), st.integers(1, 3), st.integers(1, 5), st.integers(0, 100), st.integers(1, 40))
+def test_items_come_in_order(num_threads: int, depth: int, unit: int, first: int, count: int) -> None:
+    stream = Prefetcher(lambda number: number * 10, first, num_threads, depth, unit)
+    for number in range(first, first + count):
+        assert stream.next_number == number
+        assert stream.take() == number * 10
+    stream.close()
+
+
+@pytest.mark.parametrize(("num_threads", "depth", "unit"), [(1, 1, 1), (2, 2, 1), (3, 1, 4)])
+def test_just_the_depth_is_made_ahead(num_threads: int, depth: int, unit: int) -> None:
+    made: list[int] = []
+    all_made = threading.Event()
+    num_taken = 4
+    wanted = num_threads * depth * unit + num_taken
+
+    def make(number: int) -> int:
+        made.append(number)
+        if len(made) == wanted:
+            all_made.set()
+        return number
+
+    stream = Prefetcher(make, 0, num_threads, depth, unit)
+    for _ in range(num_taken):
+        stream.take()
+    assert all_made.wait(WAIT_S)
+    stream.close()
+    assert sorted(made) == list(range(wanted))
+
+
+@pytest.mark.parametrize("num_threads", [0, 1, 3])
+@pytest.mark.parametrize("unit", [1, 4])
+def test_an_error_comes_in_its_items_place_and_again_when_asked_again(num_threads: int, unit: int) -> None:
+    before = producers()
+
+    def make(number: int) -> int:
+        if number == 6:
+            raise KeyError("the sixth")
+        return number
+
+    stream = Prefetcher(make, 0, num_threads, 4, unit)
+    assert [stream.take() for _ in range(6)] == [0, 1, 2, 3, 4, 5]
+    for _ in range(3):
+        with pytest.raises(KeyError, match="the sixth"):
+            stream.take()
+        assert stream.next_number == 6
+    assert producers() == before
+
+
+def test_an_error_that_nobody_asks_for_is_no_error() -> None:
+    failed = threading.Event()
+
+    def make(number: int) -> int:
+        if number == 5:
+            failed.set()
+            raise ValueError
+        return number
+
+    stream = Prefetcher(make, 0, 2, 8)
+    assert failed.wait(WAIT_S)
+    assert [stream.take() for _ in range(5)] == [0, 1, 2, 3, 4]
+    stream.close()
+
+
+def test_dropping_it_ends_its_threads() -> None:
+    before = producers()
+    stream = Prefetcher(lambda number: number, 0, 3, 2)
+    stream.take()
+    assert len(producers() - before) == 3
+    del stream
+    assert producers() == before
+
+
+def test_a_collected_cycle_ends_its_threads() -> None:
+    before = producers()
+    holder: list[Any] = [Prefetcher(lambda number: number, 0, 2, 2)]
+    holder.append(holder)
+    del holder
+    gc.collect()
+    assert producers() == before
+
+
+def test_used_after_it_was_closed_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetch, "POLL_S", 0.01)
+    stream = Prefetcher(lambda number: number, 0, 1, 1)
+    stream.take()
+    stream.close()
+    stream.close()
+    with pytest.raises(LoaderError, match="producers are gone"):
+        [stream.take() for _ in range(5)]
+
+
+def test_a_producer_may_close_its_own_stream() -> None:
+    """As garbage collection does when it happens to run there, here with a lock that the others wait for."""
+    lock, both, closed = threading.Lock(), threading.Barrier(2), threading.Event()
+    streams: list[Prefetcher[int]] = []
+    is_known = threading.Event()
+    before = producers()
+
+    def make(number: int) -> int:
+        is_known.wait(WAIT_S)
+        if number == 0:
+            with lock:
+                both.wait(WAIT_S)
+                streams[0].close()
+                closed.set()
+        elif number == 1:
+            both.wait(WAIT_S)
+            with lock:
+                pass
+        return number
+
+    streams.append(Prefetcher(make, 0, 2, 1))
+    is_known.set()
+    assert closed.wait(WAIT_S)
+    for thread in producers() - before:
+        thread.join(WAIT_S)
+    assert producers() == before
+
+
+def test_the_switch_interval_is_low_while_producers_live() -> None:
+    before = sys.getswitchinterval()
+    first = Prefetcher(lambda number: number, 0, 1, 1)
+    second = Prefetcher(lambda number: number, 0, 2, 1)
+    assert sys.getswitchinterval() == pytest.approx(min(before, SWITCH_S))
+    first.close()
+    assert sys.getswitchinterval() == pytest.approx(min(before, SWITCH_S))
+    second.close()
+    assert sys.getswitchinterval() == pytest.approx(before)
+    Prefetcher(lambda number: number, 0, 0, 1)
+    assert sys.getswitchinterval() == pytest.approx(before)
