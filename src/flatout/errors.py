@@ -77,3 +77,7 @@ class LoaderStateError(LoaderError, ValueError):
 
 class CacheError(LoaderError):
     """A dataset cannot be cached, or a cache does not belong to it."""
+
+
+class AugmentError(FlatoutError, ValueError):
+    """A transform cannot be set up this way, or cannot be applied to this tensor."""

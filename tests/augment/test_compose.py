@@ -1,0 +1,85 @@
+"""A chain is its transforms one after another, each drawn for its own position."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.augment.cases import CASES, batch_keys, signals, tensors
+
+from flatout.augment import GPUAmplitudeScale, GPUCompose, GPUPolarityInversion, GPUTimeShift
+from flatout.errors import AugmentError
+
+
+def chain() -> GPUCompose:
+    return GPUCompose(
+        [CASES[name](0.5) for name in ("time_shift", "gaussian_noise", "amplitude_scale", "time_mask")]
+    )
+
+
+def test_a_chain_is_one_after_another() -> None:
+    x, keys, wanted = signals(6), batch_keys(6), signals(6)
+    for position, transform in enumerate(chain()):
+        wanted = transform(wanted, keys.position(position))
+    assert chain()(x, keys).equal(wanted)
+
+
+def test_sample_then_apply_is_forward() -> None:
+    x, keys = signals(6), batch_keys(6)
+    params = chain().sample(x, keys)
+    assert len(params) == 4
+    assert chain().apply(x, params).equal(chain()(x, keys))
+
+
+def test_equal_transforms_at_two_positions_draw_differently() -> None:
+    params = GPUCompose([GPUAmplitudeScale(p=0.5), GPUAmplitudeScale(p=0.5)]).sample(
+        signals(20), batch_keys(20)
+    )
+    assert not params[0].factor.equal(params[1].factor)
+    assert not params[0].active.equal(params[1].active)
+
+
+def test_settings_of_one_leave_the_others_alone() -> None:
+    x, keys = signals(20), batch_keys(20)
+    one = GPUCompose([GPUTimeShift(0.1, p=0.2), GPUAmplitudeScale()]).sample(x, keys)
+    other = GPUCompose([GPUTimeShift(0.3, p=0.9), GPUAmplitudeScale()]).sample(x, keys)
+    assert all(a.equal(b) for a, b in zip(tensors(one[1]), tensors(other[1]), strict=True))
+
+
+def test_eval_of_the_chain_and_of_one_member() -> None:
+    x, keys = signals(5), batch_keys(5)
+    both = GPUCompose([GPUPolarityInversion(p=1.0), GPUAmplitudeScale((2.0, 2.0), p=1.0)])
+    assert both(x, keys).equal(x * -2)
+    both[0].eval()
+    assert both(x, keys).equal(x * 2)
+    assert both.eval()(x, keys) is x
+    assert both.train()(x, keys).equal(x * -2)
+
+
+def test_chains_nest() -> None:
+    x, keys = signals(5), batch_keys(5)
+    nested = GPUCompose([chain(), GPUCompose(), chain()])
+    assert len(nested) == 3
+    params = nested.sample(x, keys)
+    assert nested.apply(x, params).equal(nested(x, keys))
+    assert not params[0][0].shift.equal(params[2][0].shift)
+
+
+def test_an_empty_chain_is_the_identity() -> None:
+    x = signals(3)
+    assert GPUCompose([])(x) is x
+    assert GPUCompose().sample(x) == ()
+
+
+def test_without_keys_the_generator_is_used_once() -> None:
+    x = signals(3)
+    generators = [torch.Generator().manual_seed(4) for _ in range(2)]
+    first = chain()(x, generator=generators[0])
+    assert first.equal(chain()(x, generator=generators[1]))
+    alone = torch.Generator().manual_seed(4)
+    torch.randint(0, 1 << 62, (3,), generator=alone)
+    assert torch.randint(100, (9,), generator=alone).equal(torch.randint(100, (9,), generator=generators[0]))
+
+
+def test_wrong_shapes_are_refused() -> None:
+    with pytest.raises(AugmentError, match=r"GPUCompose: got \(4, 9\).*wanted \(B, C, T\)"):
+        chain()(torch.zeros(4, 9))
