@@ -99,6 +99,8 @@ class Context:
     """Geometry of each image and volume decoded so far, by field name."""
     resolve: Callable[[str], SourceFile] | None = None
     """Finds a further file that the row names (an annotation), under the same rules as its main one."""
+    limits: Limits = field(default_factory=Limits)
+    """What one sample may take, on its way through the steps, too."""
 
 
 Outputs = Mapping[str, Array | Pieces]

@@ -269,3 +269,46 @@ def test_a_stop_is_told_once(
     assert prepare() == 130
     said = "error: interrupted: finished shards are kept; the same command continues where this one was\n"
     assert capsys.readouterr().err == said
+
+
+def test_a_set_beside_a_manifest_corrects_one_guess(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["prepare", "data.csv", "-o", "guessed", "--set", "num_workers=0"]
+    assert main([*arguments, "--set", "fields.array.encoding=float16"]) == 0
+    assert "field 'array': array from column 'file', as set" in capsys.readouterr().err
+    fields = StoreReader("guessed").fields
+    assert {name: (spec.kind, spec.encoding) for name, spec in fields.items()} == {
+        "array": ("array", "float16"),
+        "label": ("label", "none"),
+    }
+    assert main([*arguments, "--set", "fields.array.encoding=float16"]) == 0
+    assert "20 unchanged" in capsys.readouterr().out
+    assert main([*arguments, "--set", "fields.label=null"]) == 0
+    assert list(StoreReader("guessed").fields) == ["array"]
+    assert main([*arguments, "--set", "fields.label.kind=label", "--set", "guess_fields=false"]) == 0
+    assert list(StoreReader("guessed").fields) == ["label"]
+    assert main([*arguments, "--set", "fields.label.spacing=[1,1,1]"]) == 2
+    assert "a field of kind 'label' has no 'spacing'" in capsys.readouterr().err
+
+
+def test_a_store_of_corrected_guesses_is_repaired_and_compared(folder: Path) -> None:
+    """Its settings are kept in full, and mean the same when they are read again."""
+    sets = ["--set", "num_workers=0", "--set", "fields.array.encoding=float16", "--set", "fields.label=null"]
+    assert main(["prepare", "data.csv", "-o", "guessed", *sets]) == 0
+    before = StoreReader("guessed").meta
+    shard = next((folder / "guessed" / "shards").iterdir())
+    shard.write_bytes(shard.read_bytes()[:-8] + b"8 wrong!")
+    assert main(["verify", "guessed", "--repair"]) == 0
+    assert main(["verify", "guessed", "--against-source"]) == 0
+    assert StoreReader("guessed").meta.content_hash == before.content_hash
+
+
+def test_a_config_that_lists_fields_with_their_kinds_is_all_there_is(folder: Path) -> None:
+    document = json.loads((folder / "config.json").read_text())
+    document["fields"] = {"x": {"kind": "array", "column": "file"}}
+    (folder / "config.json").write_text(json.dumps(document))
+    assert prepare() == 0
+    assert list(StoreReader("store").fields) == ["x"]
+    document["fields"] = {"x": {"column": "file"}}
+    (folder / "config.json").write_text(json.dumps(document))
+    assert prepare() == 0
+    assert list(StoreReader("store").fields) == ["x", "label"]

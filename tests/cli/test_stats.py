@@ -84,7 +84,10 @@ def test_a_folder_of_classes(folder: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_validate_only(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stats", "--config", "config.json", "--validate-only"]) == 0
-    assert "every row was decoded" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "every row was decoded" in out
+    assert any({"x", "0", "9", "4.5"} <= set(line.split()) for line in out.splitlines())
+    assert "NaN" not in out
     (folder / "9.npy").write_bytes(b"broken")
     assert main(["stats", "--config", "config.json", "--validate-only", "--json"]) == 1
     document = document_of(capsys)
@@ -125,3 +128,16 @@ def test_what_is_wrong_tells_its_code(
 def test_what_is_not_there_is_said_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stats", "nosuch"]) == 1
     assert "nosuch: there is no such file or folder" in capsys.readouterr().err
+
+
+def test_validate_only_tells_the_values_and_counts_nan(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(folder / "9.npy", np.array([np.nan, 1, 70, np.nan], np.float32))
+    assert main(["stats", "--config", "config.json", "--validate-only"]) == 1
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["field", "lowest", "highest", "mean", "NaN"] in lines
+    assert next(line for line in lines if line[:1] == ["x"] and len(line) == 5)[1::2] == ["0", "5.66"]
+    assert main(["stats", "--config", "config.json", "--validate-only", "--json"]) == 1
+    x = document_of(capsys)["fields"][0]
+    assert (x["low"], x["high"], x["num_nan"], x["num_measured"]) == (0, 70, 2, 10)

@@ -60,6 +60,11 @@ def complaint(values: Any, **more: Any) -> str:
             "config: unknown key 'fields.liver.spacing'; a mask follows its image: give 'spacing' to the "
             "image or volume that it belongs to",
         ),
+        (
+            {"fields": {"ct": {"sise": 3}}},
+            "config: unknown key 'fields.ct.sise'; did you mean 'fields.ct.size'?",
+        ),
+        ({"fields": {"ct": 3}}, "config: 'fields.ct' is 3; wanted keys with values"),
         ({"fields": {"x": {"kind": "custom"}}}, "config: 'fields.x.name' is missing; wanted a value"),
     ],
 )
@@ -67,9 +72,9 @@ def test_a_mistake_names_key_got_and_wanted(values: dict[str, Any], wanted: str)
     assert complaint(values) == wanted
 
 
-@pytest.mark.parametrize(("field", "got"), [({"kind": "volum"}, "is 'volum'"), ({"size": 3}, "is missing")])
-def test_an_unknown_kind_lists_the_kinds(field: dict[str, Any], got: str) -> None:
-    message = complaint({"fields": {"x": field}})
+@pytest.mark.parametrize(("kind", "got"), [("volum", "is 'volum'"), (None, "is null")])
+def test_an_unknown_kind_lists_the_kinds(kind: Any, got: str) -> None:
+    message = complaint({"fields": {"x": {"kind": kind}}})
 
     assert f"'fields.x.kind' {got}; wanted 'volume', 'image'" in message
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatout.config import Config, config_schema, load_config, resolve_config, to_yaml
-from flatout.config.fields import VolumeField
+from flatout.config.fields import AutoField, NoField, VolumeField
 from flatout.config.text import parse_yaml
 
 NAMES = st.text(st.characters(categories=["L", "N"], include_characters="_ -./"), min_size=1, max_size=12)
@@ -218,3 +218,45 @@ def test_settled_defaults() -> None:
 @pytest.mark.parametrize("split", ["train", "val", "test", "holdout"])
 def test_a_split_without_exceptions_follows_the_top_level(split: str) -> None:
     assert Config(batch_size=5).loader_for(split).batch_size == 5
+
+
+@pytest.mark.parametrize(
+    ("values", "sets", "guesses"),
+    [
+        ({}, [], True),
+        ({"fields": {"a": {"kind": "label"}}}, [], False),
+        ({"fields": {"a": {"kind": "label"}, "b": {}}}, [], True),
+        ({"fields": {"a": {"kind": "label"}, "b": None}}, [], True),
+        ({"fields": {"a": {"kind": "label"}}, "guess_fields": True}, [], True),
+        ({"fields": {"a": {}}, "guess_fields": False}, [], False),
+        ({}, ["fields.a.kind=label"], True),
+        ({}, ["fields.a.kind=label", "guess_fields=false"], False),
+        ({"fields": {"a": {"kind": "label"}}}, ["fields.b.kind=text"], False),
+        ({"fields": {"a": {"kind": "label"}}}, ["fields.a=null"], True),
+        ({"transform": "m:f"}, ["fields.a.encoding=float16"], False),
+    ],
+)
+def test_when_the_rest_is_guessed(values: dict[str, Any], sets: list[str], guesses: bool) -> None:
+    config = load_config(values, sets=sets, environ={})
+    assert config.guesses_fields is guesses
+    assert load_config(config, overrides={"epochs": 3}).guesses_fields is guesses
+    assert load_config(config.model_dump(), environ={}).guesses_fields is guesses
+
+
+def test_fields_from_the_environment_change_guesses_too() -> None:
+    config = load_config({"manifest": "m.csv"}, environ={"FLATOUT_FIELDS__A__KIND": "label"})
+    assert config.guesses_fields
+
+
+def test_a_kind_that_is_a_default_is_kept() -> None:
+    config = Config(fields={"a": VolumeField(spacing=(1, 1, 1)), "b": NoField()})
+    again = load_config(config, overrides={"epochs": 3}, environ={})
+    assert {name: field.kind for name, field in again.fields.items()} == {"a": "volume", "b": "none"}
+
+
+def test_settings_without_a_kind_keep_whatever_they_say() -> None:
+    config = load_config({"fields": {"a": {"spacing": [1, 1, 1], "dtype": "float64"}, "b": None}}, environ={})
+    assert isinstance(config.fields["a"], AutoField)
+    assert config.fields["a"].model_dump(exclude_defaults=True) == {"dtype": "float64", "spacing": [1, 1, 1]}
+    assert isinstance(config.fields["b"], NoField)
+    assert load_config(config.model_dump(mode="json"), environ={}) == config

@@ -21,9 +21,10 @@ from flatout.source.geometry import (
     respace,
     spacing_of,
 )
-from flatout.types import Array
+from flatout.types import Array, Limits
 
 FLOAT64 = np.dtype(np.float64)
+LIMITS = Limits()
 CODES = ["RAS", "LPS", "LPI", "SAR", "AIL", "PSR"]
 SLOPES = np.array([0.7, -1.3, 2.1])
 
@@ -68,12 +69,12 @@ def test_a_linear_function_of_the_world_stays_that_function(
 ) -> None:
     volume, turned = reorient(linear_volume(shape, affine), affine, code)
     assert turned is not None
-    respaced = respace(volume, turned, spacing, FLOAT64)
+    respaced = respace(volume, turned, spacing, LIMITS, FLOAT64)
     for array, placed in (
         respaced,
-        pad(*crop(*respaced, size), size, np.nan),
-        resize(volume, turned, size, FLOAT64),
-        pad(*crop(volume, turned, size), size, np.nan),
+        pad(*crop(*respaced, size), size, np.nan, LIMITS),
+        resize(volume, turned, size, LIMITS, FLOAT64),
+        pad(*crop(volume, turned, size), size, np.nan, LIMITS),
     ):
         assert placed is not None
         points = world_points(array.shape[1:], placed)
@@ -92,8 +93,8 @@ def test_the_centre_of_the_field_of_view_stays(
 
     volume = linear_volume(shape, affine)
     for array, placed in (
-        respace(volume, affine, spacing, FLOAT64),
-        resize(volume, affine, (5, 4, 3), FLOAT64),
+        respace(volume, affine, spacing, LIMITS, FLOAT64),
+        resize(volume, affine, (5, 4, 3), LIMITS, FLOAT64),
         reorient(volume, affine, "LPI"),
     ):
         assert placed is not None
@@ -106,7 +107,7 @@ def test_the_spacing_is_the_one_asked_for(
     affine: Array, shape: tuple[int, int, int], spacing: tuple[float, ...]
 ) -> None:
     old = spacing_of(affine)
-    array, placed = respace(np.zeros((1, *shape)), affine, spacing, FLOAT64)
+    array, placed = respace(np.zeros((1, *shape)), affine, spacing, LIMITS, FLOAT64)
     assert placed is not None
     np.testing.assert_allclose(spacing_of(placed), spacing, rtol=2e-4)
     for got, num, before, after in zip(array.shape[1:], shape, old, spacing, strict=True):
@@ -143,23 +144,24 @@ def test_nearest_neighbour_invents_no_value(
     affine: Array, shape: tuple[int, int, int], spacing: tuple[float, ...], size: tuple[int, ...]
 ) -> None:
     labels = np.random.default_rng(0).integers(3, 9, (1, *shape)).astype(np.uint8)
-    array, placed = respace(*reorient(labels, affine, "RAS"), spacing)  # type: ignore[arg-type]
-    for found, _ in (resize(array, placed, size), crop(array, placed, size), (array, placed)):
+    array, placed = respace(*reorient(labels, affine, "RAS"), spacing, LIMITS)  # type: ignore[arg-type]
+    for found, _ in (resize(array, placed, size, LIMITS), crop(array, placed, size), (array, placed)):
         assert found.dtype == np.uint8
         assert set(np.unique(found)) <= set(np.unique(labels))
 
 
 def test_volume_and_mask_land_on_the_same_grid() -> None:
     affine = np.diag([0.71, 0.83, 2.9, 1.0])
-    array, first = respace(np.zeros((1, 31, 29, 11)), affine, (1.1, 0.9, 1.3), FLOAT64)
-    mask, second = respace(np.zeros((1, 31, 29, 11), np.uint8), affine, (1.1, 0.9, 1.3))
+    array, first = respace(np.zeros((1, 31, 29, 11)), affine, (1.1, 0.9, 1.3), LIMITS, FLOAT64)
+    mask, second = respace(np.zeros((1, 31, 29, 11), np.uint8), affine, (1.1, 0.9, 1.3), LIMITS)
     assert array.shape == mask.shape
     np.testing.assert_array_equal(first, second)  # type: ignore[arg-type]
 
 
 def test_nearly_the_same_spacing_changes_nothing() -> None:
     array = np.zeros((1, 20, 20, 20), np.float32)
-    found, affine = respace(array, np.diag([1.00001, 1.0, 0.99999, 1.0]), (1, 1, 1), np.dtype(np.float32))
+    nearly = np.diag([1.00001, 1.0, 0.99999, 1.0])
+    found, affine = respace(array, nearly, (1, 1, 1), LIMITS, np.dtype(np.float32))
     assert found is array
     assert affine is not None
     assert affine[0, 0] == 1.00001
@@ -175,14 +177,14 @@ def test_crop_keeps_the_middle(size: int, kept: list[int]) -> None:
     ("size", "wanted"), [(4, [9, 1, 2, 9]), (5, [9, 1, 2, 9, 9]), (2, [1, 2]), (1, [1, 2])]
 )
 def test_pad_fills_around_the_middle(size: int, wanted: list[int]) -> None:
-    array, _ = pad(np.array([1.0, 2.0]).reshape(1, 2, 1), None, (size, 1), 9)
+    array, _ = pad(np.array([1.0, 2.0]).reshape(1, 2, 1), None, (size, 1), 9, LIMITS)
     assert array.ravel().tolist() == wanted
 
 
 def test_without_an_affine_nothing_is_turned() -> None:
     array = np.zeros((1, 2, 3, 4))
     assert reorient(array, None, "RAS") == (array, None)
-    assert resize(array, None, (2, 2, 2), FLOAT64)[1] is None
+    assert resize(array, None, (2, 2, 2), LIMITS, FLOAT64)[1] is None
 
 
 @pytest.mark.parametrize("code", ["RAX", "RRS", "RA", "RASL", ""])
@@ -199,7 +201,7 @@ def test_orientation_may_be_written_small() -> None:
 def test_a_flat_affine_is_refused(affine: Array) -> None:
     for step in (
         lambda: reorient(np.zeros((1, 2, 2, 2)), affine, "RAS"),
-        lambda: respace(np.zeros((1, 2, 2, 2)), affine, (1, 1, 1)),
+        lambda: respace(np.zeros((1, 2, 2, 2)), affine, (1, 1, 1), LIMITS),
     ):
         with pytest.raises(SampleError, match="no volume"):
             step()
@@ -207,10 +209,10 @@ def test_a_flat_affine_is_refused(affine: Array) -> None:
 
 @pytest.mark.parametrize("spacing", [1e-5, 1e-30, 1e-300])
 def test_a_grid_beyond_memory_is_refused(spacing: float) -> None:
-    with pytest.raises(SampleError, match="bytes; 2,147,483,648 are allowed"):
-        respace(np.zeros((1, 9, 9, 9)), np.eye(4), (spacing,) * 3, FLOAT64)
-    with pytest.raises(SampleError, match="are allowed"):
-        pad(np.zeros((1, 9, 9, 9)), None, (10**5,) * 3, 0)
+    with pytest.raises(SampleError, match="bytes; max_sample_bytes is 2,147,483,648"):
+        respace(np.zeros((1, 9, 9, 9)), np.eye(4), (spacing,) * 3, LIMITS, FLOAT64)
+    with pytest.raises(SampleError, match="max_sample_bytes is"):
+        pad(np.zeros((1, 9, 9, 9)), None, (10**5,) * 3, 0, LIMITS)
 
 
 @pytest.mark.parametrize(("shift_mm", "wanted"), [(0.0, True), (0.05, True), (0.3, False)])
@@ -226,3 +228,33 @@ def test_a_small_angle_matters_far_from_the_origin() -> None:
     second[0, 1] = 1e-3
     assert is_same_place(first, second, (10, 10, 10))
     assert not is_same_place(first, second, (10, 500, 10))
+
+
+def test_the_configured_limit_holds() -> None:
+    array, few = np.zeros((1, 4, 4, 4), np.float32), Limits(max_sample_bytes=1 << 10)
+    told = r"8 x 8 x 8 points would take 2048 bytes; max_sample_bytes is 1,024"
+    for step in (
+        lambda: respace(array, np.eye(4), (0.5,) * 3, few, np.dtype(np.float32)),
+        lambda: resize(array, None, (8, 8, 8), few, np.dtype(np.float32)),
+        lambda: resize(array.astype(np.uint32), None, (8, 8, 8), few),
+        lambda: pad(array, None, (8, 8, 8), 0, few),
+    ):
+        with pytest.raises(SampleError, match=told):
+            step()
+    for step in (
+        lambda: respace(array, np.eye(4), (0.5, 1, 1), few, np.dtype(np.float32)),
+        lambda: resize(array.astype(np.uint8), None, (8, 8, 8), few),
+    ):
+        assert step()[0].nbytes == 512
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), None])
+def test_a_way_that_is_larger_than_its_ends_is_refused(dtype: Any) -> None:
+    """Two axes grow before the third shrinks: 1 MB in, 1 MB out, 16 GB in between."""
+    array = np.zeros((1, 2, 2, 65536), np.float32)
+    if dtype is None:
+        array = array.astype(np.uint32)
+    with pytest.raises(SampleError, match=r"would take 1\.718e\+10 bytes on the way; max_sample_bytes is 2,14"):
+        resize(array, None, (256, 256, 4), LIMITS, dtype)
+    shrunk, _ = resize(array, None, (2, 2, 64), Limits(max_sample_bytes=2048), dtype)
+    assert shrunk.shape == (1, 2, 2, 64)  # what is there already counts as allowed

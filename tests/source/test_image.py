@@ -98,7 +98,7 @@ def test_resize_is_pillows_bilinear() -> None:
     value=st.integers(0, 255),
 )
 def test_a_constant_picture_stays_constant(dtype: str, size: tuple[int, int], value: int) -> None:
-    found = resize_picture(np.full((3, 7, 9), value, dtype), size)
+    found = resize_picture(np.full((3, 7, 9), value, dtype), size, Limits())
     assert found.shape == (3, *size)
     np.testing.assert_allclose(found, value, rtol=1e-6)
 

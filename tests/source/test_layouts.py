@@ -180,3 +180,19 @@ def test_no_file_stands_twice_and_none_vanishes_unsaid(paths: set[str]) -> None:
         for i in range(len(rows(layout)))
     ]
     assert firsts == sorted(firsts, key=str)
+
+
+@pytest.mark.parametrize(
+    ("slices", "told"),
+    [
+        ([0], "one file"),
+        ([0, 0], "2 files"),
+        ([24], "one DICOM series of 24 slices"),
+        ([1], "one DICOM series of 1 slice"),
+        ([20, 4], "2 DICOM series of 24 slices"),
+        ([0, 24], "one file and one DICOM series of 24 slices"),
+    ],
+)
+def test_series_are_counted_as_what_they_are(slices: list[int], told: str) -> None:
+    items = [Item(f"{number}", "volume", num) for number, num in enumerate(slices)]
+    assert arrange(items).told == told

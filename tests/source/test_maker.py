@@ -6,26 +6,32 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import nibabel
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from flatout.config.fields import (
+    AnyField,
     ArrayField,
     CustomField,
+    ImageField,
     LabelField,
+    MaskField,
     ScalarField,
     SequenceField,
     SignalField,
     TextField,
+    VolumeField,
 )
 from flatout.config.source import SourceSettings
 from flatout.errors import ConfigError, SampleError
 from flatout.source import DatasetMaker, FieldsMaker, TransformMaker, kinds, read_manifest
 from flatout.source.files import SourceFile
 from flatout.source.maker import as_samples, in_pieces
-from flatout.types import Pieces, Row
+from flatout.types import Context, Geometry, Limits, Pieces, Row
 
 
 @pytest.fixture
@@ -220,3 +226,32 @@ def test_a_list_of_dicts_is_several_samples() -> None:
 def test_nothing_is_no_sample(result: Any) -> None:
     with pytest.raises(SampleError, match=r"field|no fields"):
         as_samples(result)
+
+
+def test_a_tiny_file_that_its_steps_would_blow_up_is_refused(tmp_path: Path) -> None:
+    nibabel.save(nibabel.Nifti1Image(np.zeros((4, 4, 4), np.uint8), np.eye(4)), tmp_path / "v.nii.gz")
+    np.save(tmp_path / "s.npy", np.sin(np.arange(100.0)).astype(np.float32))
+    Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "p.png")
+    row = Row("k", {"v": "v.nii.gz", "m": "v.nii.gz", "s": "s.npy", "p": "p.png", "q": "p.png"})
+    few = Limits(max_sample_bytes=100_000)
+    volume, image = VolumeField(column="v"), ImageField(column="p", size=(1000, 1000))
+    explosions: list[dict[str, AnyField]] = [
+        {"v": VolumeField(spacing=(0.1, 0.1, 0.1))},
+        {"v": VolumeField(size=(40, 40, 40))},
+        {"v": VolumeField(size=(40, 40, 40), fit="resize")},
+        {"s": SignalField(source_rate=1, rate=1000)},
+        {"s": SignalField(length=50_000)},
+        {"s": SignalField(length=50_000, fit="resample")},
+        {"s": SignalField(split="windows", length=50_000, remainder="pad")},
+        {"p": image},
+        {"p": ImageField(size=(1000, 1000), fit="crop_pad")},
+    ]
+    for fields in explosions:
+        with pytest.raises(SampleError, match="max_sample_bytes"):
+            FieldsMaker(fields, str(tmp_path), limits=few).make(row)
+        FieldsMaker(fields, str(tmp_path)).make(row)
+    steps = FieldsMaker({"p": image, "q": MaskField(of="p")}, str(tmp_path), limits=few)._plans[1]
+    context = Context(row, {"p": Geometry((4, 4))}, limits=few)
+    with pytest.raises(SampleError, match="max_sample_bytes"):
+        steps(row, context)
+    assert FieldsMaker({"v": volume}, str(tmp_path), limits=few).make(row)["v"].shape == (1, 4, 4, 4)

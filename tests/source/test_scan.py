@@ -244,3 +244,35 @@ def test_spreading_the_work_changes_nothing(tmp_path: Path, monkeypatch: pytest.
     for how in (map, backwards):
         moved = rows_that_moved(manifest, ["file"], np.arange(10), alone, allow_outside=False, spread=how)
         assert moved.tolist() == [7]
+
+
+@pytest.mark.parametrize("checksum", [False, True])
+def test_changes_that_cancel_out_are_seen(tmp_path: Path, checksum: bool) -> None:
+    """One file of a row grows by what the other loses; the newest time of the row stays."""
+    write(tmp_path / "a", b"12345", age=5)
+    write(tmp_path / "b", b"123")
+    write(tmp_path / "c", b"12", age=7)
+    manifest = manifest_of(tmp_path, file=["a", "c"], other=["b", "b"])
+    states = scanned(manifest, ["file", "other"], checksum=checksum)
+
+    def moved() -> list[int]:
+        found = rows_that_moved(manifest, ["file", "other"], np.arange(2), states, allow_outside=False)
+        return found.tolist()
+
+    assert moved() == []
+    write(tmp_path / "c", b"12", age=6)  # older than the newest, which alone used to count
+    assert moved() == [1]
+    write(tmp_path / "a", b"1234", age=5)
+    write(tmp_path / "b", b"1234")
+    assert moved() == [0, 1]
+
+
+def test_a_slice_that_changes_for_another_is_seen(tmp_path: Path) -> None:
+    for name in "12":
+        write(tmp_path / "series" / name, b"slice")
+    manifest = manifest_of(tmp_path, file=["series"])
+    states = scanned(manifest)
+    assert rows_that_moved(manifest, ["file"], np.arange(1), states, allow_outside=False).tolist() == []
+    write(tmp_path / "series" / "1", b"slic")
+    write(tmp_path / "series" / "2", b"slices")
+    assert rows_that_moved(manifest, ["file"], np.arange(1), states, allow_outside=False).tolist() == [0]

@@ -79,7 +79,7 @@ def test_steps_come_in_their_order():
         length=1500,
     )
     signal = decoded.array[:, 2000:10000].mean(axis=0, keepdims=True)
-    signal = waveform.resample(signal, 8000, 2000)
+    signal = waveform.resample(signal, 8000, 2000, Limits())
     signal = waveform.filter_band(signal, waveform.design_band(25, 400, 4, 2000.0))
     signal = (signal - signal.mean()) / signal.std()
     np.testing.assert_allclose(found, signal[:, :1500], atol=1e-5)
@@ -178,7 +178,7 @@ def test_npy_and_csv_take_their_rate_from_the_config(tmp_path):
     for decoded in (from_npy, from_csv):
         found = run_whole(decoded, source_rate=500.0, rate=250, channels="keep")
         assert found.shape == (2, 500)
-        np.testing.assert_allclose(found, waveform.resample(array.T, 500, 250), atol=1e-5)
+        np.testing.assert_allclose(found, waveform.resample(array.T, 500, 250, Limits()), atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,9 @@ from scipy.signal import butter, sosfreqz
 
 from flatout.errors import SampleError
 from flatout.source import waveform
+from flatout.types import Limits
+
+LIMITS = Limits()
 
 RATES = st.sampled_from([100, 250, 333.33, 1000, 2000, 4410, 8000, 11025, 16000, 44100, 48000])
 
@@ -37,9 +40,9 @@ def test_resampled_length_is_the_rounded_ratio(num_samples, rate, new_rate, num_
     signal = np.ones((num_channels, num_samples), np.float32)
     if expected == 0:
         with pytest.raises(SampleError):
-            waveform.resample(signal, rate, new_rate)
+            waveform.resample(signal, rate, new_rate, LIMITS)
         return
-    found = waveform.resample(signal, rate, new_rate)
+    found = waveform.resample(signal, rate, new_rate, LIMITS)
     assert found.shape == (num_channels, expected)
     assert found.dtype == np.float32
 
@@ -49,48 +52,48 @@ def test_resampled_length_is_the_rounded_ratio(num_samples, rate, new_rate, num_
 def test_both_libraries_keep_the_length_law(library, rate, new_rate, num_samples):
     expected = math.floor(Fraction(new_rate, rate) * num_samples + Fraction(1, 2))
     if expected:
-        assert waveform.resample(np.ones((2, num_samples)), rate, new_rate).shape == (2, expected)
+        assert waveform.resample(np.ones((2, num_samples)), rate, new_rate, LIMITS).shape == (2, expected)
 
 
 @pytest.mark.parametrize(("rate", "new_rate"), [(8000, 5000), (8000, 16000), (44100, 16000)])
 def test_resampling_keeps_a_tone_and_its_time(library, rate, new_rate):
     both = np.concatenate([tone(440, rate), tone(300, rate)])
-    found = waveform.resample(both, rate, new_rate)
+    found = waveform.resample(both, rate, new_rate, LIMITS)
     expected = np.concatenate([tone(440, new_rate), tone(300, new_rate)])
     inner = slice(new_rate // 10, -new_rate // 10)
     np.testing.assert_allclose(found[:, inner], expected[:, inner], atol=0.01)
 
 
 def test_resampling_removes_what_the_new_rate_cannot_hold(library):
-    found = waveform.resample(tone(3500, 8000), 8000, 4000)
+    found = waveform.resample(tone(3500, 8000), 8000, 4000, LIMITS)
     assert np.abs(found[:, 400:-400]).max() < 0.02
 
 
 def test_channels_are_resampled_as_if_alone(library):
     rng = np.random.default_rng(0)
     stereo = rng.normal(size=(2, 4000)).astype(np.float32)
-    found = waveform.resample(stereo, 8000, 5000)
+    found = waveform.resample(stereo, 8000, 5000, LIMITS)
     for channel in range(2):
-        alone = waveform.resample(stereo[channel : channel + 1], 8000, 5000)
+        alone = waveform.resample(stereo[channel : channel + 1], 8000, 5000, LIMITS)
         np.testing.assert_allclose(found[channel], alone[0], atol=1e-5)
 
 
 def test_same_rate_is_the_same_array():
     signal = tone(10, 100)
-    assert waveform.resample(signal, 100, 100) is signal
+    assert waveform.resample(signal, 100, 100, LIMITS) is signal
 
 
 def test_absurd_rates_are_refused_before_memory_is_taken(library):
     with pytest.raises(SampleError, match="is the rate in the file right"):
-        waveform.resample(np.ones((1, 100_000), np.float32), 1, 48000)
+        waveform.resample(np.ones((1, 100_000), np.float32), 1, 48000, LIMITS)
     with pytest.raises(SampleError):
-        waveform.resample(np.ones((1, 100), np.float32), 2**31 - 1, 8000)
+        waveform.resample(np.ones((1, 100), np.float32), 2**31 - 1, 8000, LIMITS)
 
 
 def test_odd_ratio_without_soxr_names_the_extra(monkeypatch):
     monkeypatch.setattr(waveform, "_soxr", lambda: None)
     with pytest.raises(SampleError, match=r"flatout\[audio\]"):
-        waveform.resample(np.ones((1, 100), np.float32), 1.0000001, 3)
+        waveform.resample(np.ones((1, 100), np.float32), 1.0000001, 3, LIMITS)
 
 
 @given(st.integers(1, 400), st.integers(1, 50), st.integers(1, 70), st.sampled_from(["drop", "pad"]))
@@ -98,9 +101,9 @@ def test_windows_are_slices_at_every_hop(num_samples, length, hop, remainder):
     signal = np.arange(1, 2 * num_samples + 1).reshape(2, num_samples)
     if num_samples < length and remainder == "drop":
         with pytest.raises(SampleError, match="remainder to pad"):
-            waveform.cut_windows(signal, length, hop, remainder)
+            waveform.cut_windows(signal, length, hop, remainder, LIMITS)
         return
-    windows = waveform.cut_windows(signal, length, hop, remainder)
+    windows = waveform.cut_windows(signal, length, hop, remainder, LIMITS)
     padded = np.pad(signal, ((0, 0), (0, length)))
     for number, window in enumerate(windows):
         np.testing.assert_array_equal(window, padded[:, number * hop : number * hop + length])
@@ -115,7 +118,7 @@ def test_windows_are_slices_at_every_hop(num_samples, length, hop, remainder):
 @given(st.integers(1, 300), st.integers(1, 60))
 def test_padded_windows_side_by_side_are_the_signal(num_samples, length):
     signal = np.random.default_rng(num_samples).normal(size=(1, num_samples))
-    joined = np.concatenate(waveform.cut_windows(signal, length, length, "pad"), axis=1)
+    joined = np.concatenate(waveform.cut_windows(signal, length, length, "pad", LIMITS), axis=1)
     np.testing.assert_array_equal(joined[:, :num_samples], signal)
     assert not joined[:, num_samples:].any()
     assert joined.shape[1] - num_samples < length
@@ -124,7 +127,7 @@ def test_padded_windows_side_by_side_are_the_signal(num_samples, length):
 @given(st.integers(1, 200), st.integers(1, 300), st.sampled_from(["trim_pad", "resample"]))
 def test_fit_gives_the_length(num_samples, length, how):
     signal = np.linspace(1, 2, num_samples, dtype=np.float32)[None]
-    found = waveform.fit_length(signal, length, how)
+    found = waveform.fit_length(signal, length, LIMITS, how)
     assert found.shape == (1, length)
     if how == "trim_pad":
         common = min(length, num_samples)
@@ -221,3 +224,16 @@ def test_segments():
     for offset_s, duration_s in [(0.0, 11.0), (10.0, None), (9.0, 2.0), (3.0, 0.0)]:
         with pytest.raises(SampleError, match="signal has 100"):
             waveform.cut_segment(signal, 10.0, offset_s, duration_s)
+
+
+def test_the_configured_limit_holds(library):
+    signal, few = np.ones((2, 100), np.float32), Limits(max_sample_bytes=4000)
+    assert waveform.resample(signal, 10, 50, few).nbytes == 4000
+    with pytest.raises(SampleError, match=r"become 600 at 60 Hz \(max_sample_bytes is 4,000\)"):
+        waveform.resample(signal, 10, 60, few)
+    for how in ("trim_pad", "resample"):
+        assert waveform.fit_length(signal, 500, few, how).nbytes == 4000
+        with pytest.raises(SampleError, match="max_sample_bytes"):
+            waveform.fit_length(signal, 501, few, how)
+    with pytest.raises(SampleError, match="max_sample_bytes"):
+        waveform.cut_windows(signal, 501, 501, "pad", few)

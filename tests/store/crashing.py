@@ -308,7 +308,7 @@ def fast_folder() -> Path | None:
 
 
 CALLS = (
-    "write,writev,pwrite64,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,ftruncate,"
+    "write,writev,pwrite64,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,rmdir,ftruncate,"
     "openat,link,linkat,fallocate"
 )
 """System calls by which a prepare changes what is on the disk."""
@@ -324,8 +324,18 @@ def can_trace() -> bool:
     )
 
 
-def traced(nursery: Nursery, settings: Mapping[str, Any], log: Path, inject: str | None = None) -> Run:
-    """A prepare under strace, from its first step to its end; `inject` makes one of its calls fail."""
+def traced(
+    nursery: Nursery,
+    settings: Mapping[str, Any],
+    log: Path,
+    inject: str | None = None,
+    *,
+    with_data: bool = False,
+) -> Run:
+    """A prepare under strace, from its first step to its end; `inject` makes one of its calls fail.
+
+    `with_data` keeps every byte that is written, and all names, in hexadecimal.
+    """
     run = nursery.start(settings, stopped=True)
     status = Path(f"/proc/{run.pid}/status")
     assert wait_until(lambda: "T (stopped)" in status.read_text())
@@ -334,8 +344,7 @@ def traced(nursery: Nursery, settings: Mapping[str, Any], log: Path, inject: str
         "-f",
         "-y",
         "-qq",
-        "-s",
-        "0",
+        *(("-xx", "-s", str(1 << 24)) if with_data else ("-s", "0")),
         "-p",
         str(run.pid),
         "-o",

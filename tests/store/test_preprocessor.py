@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from flatout.config import load_config
-from flatout.errors import ConfigError, PrepareError, TooManyBadError
-from flatout.store import DataPreprocessor, StoreReader, verify
+from flatout.errors import ConfigError, PrepareError, StoreSpaceError, TooManyBadError
+from flatout.store import DataPreprocessor, StoreReader, limits, verify
 from flatout.store.engine import InCaller
 
 pytestmark = pytest.mark.usefixtures("few_shards")
@@ -502,3 +502,59 @@ def test_changed_code_is_noticed_and_named(
     assert run().processed == 12
     log = (source.store / "preprocessing.log").read_text()
     assert "changing_recipe.py changed" in log
+
+
+# Limits
+
+
+def free_bytes_are(patch: pytest.MonkeyPatch, num_bytes: int) -> None:
+    patch.setattr(limits, "free_bytes", lambda folder: num_bytes)
+
+
+def test_free_space_is_looked_at_again_when_a_run_is_continued(source: Any) -> None:
+    """Only for what is still to be made: two of three shards are there."""
+    with pytest.MonkeyPatch.context() as patch:
+        cut_after(patch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            source.prepare()
+    finished = [path.stat().st_size for path in sorted((source.store / "shards").glob("*.h5"))[:2]]
+    rest = int(4 * sum(finished) / 8 * limits.HEADROOM) + limits.SPARE_BYTES
+    before = sorted(path.name for path in source.store.rglob("*"))
+    with pytest.MonkeyPatch.context() as patch:
+        free_bytes_are(patch, rest - 10)
+        with pytest.raises(StoreSpaceError, match=f"about {rest:,} bytes.*are needed, {rest - 10:,} bytes"):
+            source.prepare()
+        assert sorted(path.name for path in source.store.rglob("*")) == before
+        free_bytes_are(patch, rest)
+        assert source.prepare().num_samples == 12
+        free_bytes_are(patch, 0)
+        assert source.prepare().unchanged == 12
+
+
+def test_what_was_expected_counts_where_nothing_is_finished_yet(source: Any) -> None:
+    for free, error in ((100 << 20, KeyboardInterrupt), (1 << 20, StoreSpaceError)):
+        with pytest.MonkeyPatch.context() as patch:
+            cut_after(patch, 0)
+            free_bytes_are(patch, free)
+            with pytest.raises(error):
+                source.prepare()
+    assert source.prepare().num_samples == 12
+
+
+def test_the_configured_limit_reaches_the_steps(tmp_path: Path) -> None:
+    """100 samples at 1 Hz are 400 bytes; at 1 kHz they would be 400 kB."""
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", np.sin(np.arange(100.0 if number else 10.0)).astype(np.float32))
+    (tmp_path / "m.csv").write_text("file\n0.npy\n1.npy\n2.npy\n")
+    config = {
+        "manifest": str(tmp_path / "m.csv"),
+        "preprocessed_data_dir": str(tmp_path / "store"),
+        "fields": {"x": {"kind": "signal", "column": "file", "source_rate": 1, "rate": 1000, "ragged": True}},
+        "num_workers": 0,
+        "max_bad_fraction": 1.0,
+        "max_sample_bytes": 100_000,
+    }
+    stats = DataPreprocessor(config).run()
+    assert [(bad.path, bad.stage) for bad in stats.bad] == [("1.npy", "transform"), ("2.npy", "transform")]
+    assert "max_sample_bytes is 100,000" in stats.bad[0].error
+    assert DataPreprocessor({**config, "max_sample_bytes": 1 << 30}).run().num_samples == 3

@@ -268,7 +268,7 @@ def test_a_huge_shape_is_refused(shard: ShardReader, shape: tuple[int, ...]) -> 
 def test_rows_of_blocks_against_a_plain_model(lengths: list[int], blocks: set[int]) -> None:
     edges = np.concatenate([[0], np.cumsum(lengths)])
     shard = object.__new__(ShardReader)
-    shard.__dict__.update(tables={"x/offsets": edges}, meta=type("Meta", (), {"rows": len(lengths)})())
+    shard.__dict__.update(_tables={"x/offsets": edges}, meta=type("Meta", (), {"rows": len(lengths)})())
     damaged = sorted(block for block in blocks if block * 4 < edges[-1])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checks, "BLOCK_BYTES", 4)

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from flatout.config import Config, load_config
-from flatout.errors import ManifestError
+from flatout.errors import ConfigError, ManifestError
+from flatout.store import DataPreprocessor
 from flatout.store.job import Job, job_from_config, with_recorded
+from flatout.store.progress import Silent
+from flatout.store.recorded import job_of_store
 
 NUM_ROWS = 40
 
@@ -88,3 +91,62 @@ def test_the_settings_of_a_store_load_again(manifest: Path, tmp_path: Path) -> N
     assert load_config(settings, environ={}).key_rule == "column:name"
     assert with_recorded(config, settings).config_dir == tmp_path
     assert with_recorded(config, settings).key_rule == "column:name"
+
+
+def test_a_manifest_that_has_moved_keeps_keys_and_splits(manifest: Path, tmp_path: Path) -> None:
+    first = job_from_config(config_of(manifest, "name,label,n\n" + rows()))
+    moved = tmp_path / "elsewhere.csv"
+    text = "id,name,label,n\n" + "".join(f"x{at},{line}\n" for at, line in enumerate(rows().splitlines()))
+    assert job_from_config(config_of(moved, text)).settings["key_rule"] == "column:id"
+    second = job_from_config(later_config(first, moved, text))
+    assert second.settings["key_rule"] == "column:name"
+    assert splits_of(first) == splits_of(second)
+    with pytest.raises(ManifestError, match=r"column 'name' is gone.*--force"):
+        job_from_config(later_config(first, moved, "id,label,n\n" + rows()))
+
+
+def test_another_manifest_is_said_and_starts_anew_where_nothing_fits(manifest: Path, tmp_path: Path) -> None:
+    config, other = config_of(manifest, "name,label,n\n" + rows()), tmp_path / "other.csv"
+    settings = dict(job_from_config(config).settings)
+    assert not any("this store was made" in note for note in job_of_store(config, settings, {}).notes)
+    assert not any("this store was made" in note for note in job_of_store(config, {}, {}).notes)
+    kept = job_of_store(config_of(other, "id,name,label,n\nx,case1,1,1\ny,case2,2,2\n"), settings, {})
+    assert f"made from {manifest}, now it is filled from {other}: keys go on" in kept.notes[0]
+    assert kept.settings["key_rule"] == "column:name"
+    anew = job_of_store(config_of(other, "id,label,n\n" + rows()), settings, {})
+    assert "chosen anew (the keys follow key_rule 'column:name', but column 'name' is gone" in anew.notes[0]
+    assert anew.settings["key_rule"] == "column:id"
+    with pytest.raises(ManifestError, match=r"column 'name' is gone.*--force"):
+        job_of_store(config_of(manifest, "id,label,n\n" + rows()), settings, {})
+
+
+def test_a_store_filled_from_a_moved_manifest_makes_nothing_again(source: Any) -> None:
+    source.prepare()
+    moved = source.folder / "renamed.csv"
+    source.manifest.rename(moved)
+    said: list[str] = []
+
+    class Told(Silent):
+        def say(self, text: str) -> None:
+            said.append(text)
+
+    stats = DataPreprocessor(source.config(manifest=str(moved))).run(progress=Told())
+    assert (stats.processed, stats.unchanged) == (0, 12)
+    assert any("now it is filled from" in text for text in said)
+    said.clear()
+    assert DataPreprocessor(source.config(manifest=str(moved))).run(progress=Told()).unchanged == 12
+    assert not any("now it is filled from" in text for text in said)  # the store has noted it
+
+
+def test_a_recorded_split_column_that_is_gone_is_named(manifest: Path) -> None:
+    text = "name,label,n,split\n" + "".join(f"{line},train\n" for line in rows().splitlines())
+    config = config_of(manifest, text, splits={"column": "split"})
+    first = job_from_config(config)
+    with pytest.raises((ConfigError, ManifestError), match="'split'"):
+        job_from_config(later_config(first, manifest, "name,label,n\n" + rows()))
+
+
+def test_a_dataset_takes_no_rule_from_a_store_of_files(manifest: Path) -> None:
+    first = job_from_config(config_of(manifest, "name,label,n\n" + rows()))
+    config = load_config({"preprocessed_data_dir": "x"}, environ={})
+    assert with_recorded(config, first.settings) == config

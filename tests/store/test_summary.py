@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from flatout.config import load_config
-from flatout.store import DataPreprocessor, StoreReader, summarise_source, summarise_store, summary
+from flatout.store import DataPreprocessor, StoreReader, extent, summarise_source, summarise_store, summary
 
 pytestmark = pytest.mark.usefixtures("few_shards")
 
@@ -82,6 +82,7 @@ def test_only_finite_values_are_measured(tmp_path: Path) -> None:
     found = summary_of(tmp_path / "store", items, {"x": {"kind": "transform", "allow_nonfinite": True}})
     x = field(found, "x")
     assert (x.low, x.high, x.mean) == (1.0, 3.0, 2.0)
+    assert (x.num_nan, x.num_infinite, x.num_measured) == (5, 1, 2)
     json.dumps(found.to_json(), allow_nan=False)
 
 
@@ -131,7 +132,7 @@ def test_numbers_without_names_are_classes_too(tmp_path: Path) -> None:
 
 
 def test_a_large_field_is_measured_in_part_and_says_so(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summary, "RANGE_BYTES", 4 * 80)
+    monkeypatch.setattr(extent, "RANGE_BYTES", 4 * 80)
     assert field(summarise_store(stored), "image").num_measured == 4
 
 
@@ -181,3 +182,24 @@ def test_a_manifest_that_holds_the_values_is_what_lies_on_disk(tmp_path: Path) -
     path.write_text("id,value\n" + "".join(f"a{n},{n}.5\n" for n in range(9)))
     config = load_config({"manifest": str(path), "fields": {"value": {"kind": "scalar"}}})
     assert summarise_source(config).disk_bytes == path.stat().st_size
+
+
+def test_validate_tells_the_values_as_a_store_of_them_would(source: Any) -> None:
+    config = load_config(source.config())
+    checked = summarise_source(config, validate=True)
+    source.prepare()
+    stored = summarise_store(source.store)
+    for name in ("image", "series", "label", "text"):
+        for number in ("low", "high", "mean", "num_measured", "num_nan", "num_infinite"):
+            found, wanted = getattr(field(checked, name), number), getattr(field(stored, name), number)
+            assert found == (wanted if wanted is None else pytest.approx(wanted, rel=1e-6)), (name, number)
+    assert field(checked, "image").num_measured == checked.num_samples == 12
+    assert field(summarise_source(config), "image").low is None
+
+
+def test_validate_counts_what_is_not_finite_in_rows_that_it_refuses(source: Any) -> None:
+    array = np.full((4, 5), 500, np.float32)
+    array[0, :3] = np.nan, np.nan, np.inf
+    np.save(source.folder / "s05.npy", array)
+    image = field(summarise_source(load_config(source.config()), validate=True), "image")
+    assert (image.num_nan, image.num_infinite, image.high) == (2, 1, 500)

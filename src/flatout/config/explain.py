@@ -9,10 +9,11 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from flatout.config.fields import AnyField
+from flatout.config.fields import AnyField, AutoField
 from flatout.config.layer import MISSING, Layer, Path, dotted, leaves, lookup, word
 from flatout.config.merge import winner
 from flatout.config.overrides import PREFIX
+from flatout.config.source import SourceSettings
 from flatout.config.suggest import nearest_key
 
 _KINDS: Sequence[type[BaseModel]] = get_args(get_args(AnyField)[0])
@@ -43,6 +44,19 @@ def refuse_switches(config: BaseModel, merged: Mapping[Any, Any], layers: Sequen
         for path, value in leaves(merged)
         if isinstance(value, bool) and type(lookup(accepted, path)) in (int, float)
     ]
+
+
+def refuse_strangers(config: SourceSettings, merged: Mapping[Any, Any], layers: Sequence[Layer]) -> list[str]:
+    """One sentence for each key of a field without a kind that no kind of field has."""
+    known = {key for model in _KINDS for key in model.model_fields}
+    strangers = [
+        ("fields", name, key)
+        for name, section in config.fields.items()
+        if isinstance(section, AutoField)
+        for key in section.model_extra or ()
+        if key not in known
+    ]
+    return [_unknown(path, layer, merged) for path in strangers for layer in layers if layer.holds(path)]
 
 
 def _in_file_order(sentence: str) -> list[str]:
@@ -110,6 +124,7 @@ _PLAIN = {
     "be a valid string": "text",
     "be a valid boolean": "true or false",
     "be a valid dictionary": "keys with values",
+    "be a valid dictionary or object to extract fields from": "keys with values",
     "be a valid list": "a list",
     "be a valid tuple": "a list",
 }

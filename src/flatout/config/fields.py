@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from flatout.config.section import Section
 
@@ -181,6 +182,20 @@ class TransformField(FieldSection):
     kind: Literal["transform"] = "transform"
 
 
+class AutoField(FieldSection):
+    """A field whose kind is guessed from its column, with any setting that the guessed kind has."""
+
+    model_config = ConfigDict(extra="allow")
+    kind: Literal["auto"] = "auto"
+
+
+class NoField(FieldSection):
+    """A field that is guessed otherwise, and left out."""
+
+    model_config = ConfigDict(extra="allow")
+    kind: Literal["none"] = "none"
+
+
 class CustomField(FieldSection):
     """A kind that another package registered under the entry point group `flatout.kinds`."""
 
@@ -203,6 +218,22 @@ AnyField = Annotated[
     | ScalarField
     | TextField
     | TransformField
-    | CustomField,
+    | CustomField
+    | AutoField
+    | NoField,
     Field(discriminator="kind"),
 ]
+
+UNSETTLED = ("auto", "none")
+"""Kinds that a config may give and no sample has: the manifest's columns settle them."""
+
+
+def _with_kind(value: Any) -> Any:
+    """A field as it may be written: null leaves it out, settings without a kind take the guessed one."""
+    if value is None:
+        return {"kind": "none"}
+    return {"kind": "auto", **value} if isinstance(value, Mapping) and "kind" not in value else value
+
+
+GivenField = Annotated[AnyField, BeforeValidator(_with_kind, json_schema_input_type=AnyField | None)]
+"""A field as a config gives it."""

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from flatout.config.dialect import translate
-from flatout.config.explain import explain, refuse_switches
+from flatout.config.explain import explain, refuse_strangers, refuse_switches
 from flatout.config.findings import Findings
 from flatout.config.layer import Layer
 from flatout.config.merge import merge
@@ -19,7 +19,13 @@ from flatout.config.overrides import environment_layer, options_layer, sets_laye
 from flatout.config.paths import resolve_paths
 from flatout.config.presets import preset_layer, task_layer
 from flatout.config.schema import Config
-from flatout.config.settle import fast_detection_layer, many_workers, settle_workers, yield_to_top_level
+from flatout.config.settle import (
+    fast_detection_layer,
+    many_workers,
+    settle_guessing,
+    settle_workers,
+    yield_to_top_level,
+)
 from flatout.config.text import read_file
 
 Source = Config | Mapping[str, Any] | str | Path
@@ -90,6 +96,7 @@ def _resolve(given: list[Layer], folder: Path | None, findings: Findings) -> Con
     layers = yield_to_top_level([task_layer(task), preset_layer(preset, task), *given])
     layers = [fast_detection_layer(merge(layers)), *layers]
     merged = merge(layers)
+    settle_guessing(merged, given[0])
     findings.notes += settle_workers(merged, given)
     try:
         config = Config.model_validate(merged)
@@ -97,6 +104,7 @@ def _resolve(given: list[Layer], folder: Path | None, findings: Findings) -> Con
         findings.problems += explain(error, merged, layers)
     else:
         findings.problems += refuse_switches(config, merged, layers)
+        findings.problems += refuse_strangers(config, merged, layers)
     findings.raise_problems()
     findings.notes += many_workers(config)
     config._config_dir = folder
@@ -105,7 +113,10 @@ def _resolve(given: list[Layer], folder: Path | None, findings: Findings) -> Con
 
 def _base_layer(source: Source) -> Layer:
     if isinstance(source, Config):
-        return Layer("config", source.model_dump(exclude_unset=True))
+        values = source.model_dump(exclude_unset=True)
+        for name, section in source.fields.items():
+            values["fields"][name]["kind"] = section.kind  # a default, but never one to be guessed again
+        return Layer("config", values)
     if isinstance(source, Mapping):
         return Layer("config", dict(source))
     return read_file(Path(source))

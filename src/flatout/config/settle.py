@@ -1,4 +1,4 @@
-"""What follows from several settings together: fast detection, and loaders without workers."""
+"""What follows from several settings together: fast detection, fields to guess, loaders without workers."""
 
 from __future__ import annotations
 
@@ -57,6 +57,15 @@ def settle_workers(merged: dict[Any, Any], layers: Sequence[Layer]) -> list[str]
     if _has_none(merged):
         notes += _idle(merged, (), layers)
     return notes
+
+
+def settle_guessing(merged: dict[Any, Any], base: Layer) -> None:
+    """Change `merged` so that fields which only stronger layers than `base` name are merged over the guess.
+
+    `--set fields.age.kind=label` beside a bare manifest is a correction; a file with `fields` is a list.
+    """
+    if merged.get("fields") and not base.values.get("fields"):
+        merged.setdefault("guess_fields", True)
 
 
 def many_workers(config: SplitSettings) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, NonNegativeFloat
 
-from flatout.config.fields import AnyField
+from flatout.config.fields import UNSETTLED, GivenField
 from flatout.config.section import Section
 
 
@@ -38,8 +38,10 @@ class SourceSettings(Section):
     """Column that names each sample; absent: an id column or the path, whichever is unique."""
     key_rule: str | None = None
     """Where keys come from without a `key_column`; a store keeps that of its first run. As `column:NAME`."""
-    fields: dict[str, AnyField] = Field(default_factory=dict)
-    """The parts of a sample by name; absent: guessed from the columns and said."""
+    fields: dict[str, GivenField] = Field(default_factory=dict)
+    """The parts of a sample by name; without a kind: as guessed; null: left out."""
+    guess_fields: bool | None = None
+    """Guess the fields that are not named, and say so. Absent: unless `fields` gives each with its kind."""
     transform: str | None = None
     """`package.module:function` that turns a row (dict) into a dict of arrays, instead of decoders."""
     transform_params: dict[str, Any] = Field(default_factory=dict)
@@ -50,3 +52,16 @@ class SourceSettings(Section):
     """How samples are divided."""
     allow_outside_base: bool = False
     """Accept paths that leave `base_path`."""
+
+    @property
+    def names_all_fields(self) -> bool:
+        """Whether `fields` alone says what a sample is: nothing is guessed, nothing left out."""
+        kinds = [section.kind for section in self.fields.values()]
+        return bool(kinds) and not self.guess_fields and not any(kind in UNSETTLED for kind in kinds)
+
+    @property
+    def guesses_fields(self) -> bool:
+        """Whether the columns that `fields` does not name may become fields, too."""
+        if self.transform is not None:
+            return False
+        return not self.names_all_fields if self.guess_fields is None else self.guess_fields

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from flatout.source.scan import Spread as Spread
     from flatout.source.scan import rows_that_moved as rows_that_moved
     from flatout.source.scan import scan_rows as scan_rows
+    from flatout.source.settle import settle_fields as settle_fields
+    from flatout.source.settle import stored_fields as stored_fields
     from flatout.source.splits import assign_splits as assign_splits
     from flatout.source.value import collect_classes as collect_classes
 
@@ -51,6 +53,8 @@ _HOMES = {
     "Spread": "scan",
     "rows_that_moved": "scan",
     "scan_rows": "scan",
+    "settle_fields": "settle",
+    "stored_fields": "settle",
     "assign_splits": "splits",
     "collect_classes": "value",
 }

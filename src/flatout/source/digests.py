@@ -64,12 +64,12 @@ def _cell_texts(column: pa.ChunkedArray) -> pa.Array:
     """One text a cell, its first character the type; null stays null."""
     kind = column.type
     if pa.types.is_floating(kind):
-        return join_text("#", _float_texts(one_piece(column).cast(pa.float64())), by="")
+        return join_text("#", float_texts(one_piece(column).cast(pa.float64())), by="")
     is_text = pa.types.is_large_string(kind) or pa.types.is_string(kind)
     return join_text("s" if is_text else "#" if pa.types.is_integer(kind) else "o", as_text(column), by="")
 
 
-def _float_texts(array: pa.Array) -> pa.Array:
+def float_texts(array: pa.Array) -> pa.Array:
     """Shortest text that reads back as the same number; whole numbers as an integer column has them."""
     whole = pc.and_(pc.equal(pc.floor(array), array), pc.less(pc.abs(array), 2.0**53)).fill_null(False)
     integers = pc.if_else(whole, array, 0.0).cast(pa.int64()).cast(pa.large_string())

@@ -42,7 +42,7 @@ def read_folder(root: Path, allow_outside: bool = False) -> FolderPart:
     items = _of_one_kind(_with_series(root, tree.files), root, tree.notes)
     base = root
     if items[0].path == "":  # the root itself is the series
-        base, items = root.parent, [Item(root.name, "volume")]
+        base, items = root.parent, [items[0]._replace(path=root.name)]
     layout = arrange(items)
     columns = {name: pa.array(values, pa.large_string()) for name, values in layout.columns.items()}
     return FolderPart(
@@ -140,7 +140,7 @@ def _with_series(root: Path, files: Sequence[str]) -> list[Item]:
     if not are_series((os.path.join(start, f), names) for f, names in dicom.items()):
         dicom = {}
     kinds = kinds_by_suffix()
-    items = [Item(folder, "volume") for folder in dicom]
+    items = [Item(folder, "volume", len(names)) for folder, names in dicom.items()]
     items += [Item(p, kinds.get(suffix_of(p), "")) for p in files if p.rpartition("/")[0] not in dicom]
     return sorted(items)
 
@@ -151,7 +151,10 @@ def _of_one_kind(items: Sequence[Item], root: Path, notes: list[str]) -> list[It
     others = Counter(suffix_of(item.path) or "no suffix" for item in items if not item.kind)
     if not kinds:
         told = ", ".join(f"{num:,} {suffix}" for suffix, num in others.most_common(5)) or "nothing"
-        raise ManifestError(f"{root} holds no file that a decoder knows (found: {told})")
+        raise ManifestError(
+            f"{root} holds no file that a decoder knows (found: {told}). Name another folder; or a manifest of "
+            "these files, with a transform of your own that reads them"
+        )
     order = ("volume", "image", "signal", "array", "sequence")
     kind = max(kinds, key=lambda k: (kinds[k], -order.index(k)))
     kept = [item for item in items if item.kind == kind]

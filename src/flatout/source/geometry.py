@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from flatout.errors import ConfigError, SampleError
-from flatout.source.resample import Positions, sample_linear, sample_nearest
+from flatout.source.resample import Positions, num_between, sample_linear, sample_nearest
 from flatout.types import Array, Limits
 
 Fit = Literal["crop_pad", "resize"]
@@ -26,7 +26,6 @@ _AXIS_OF = {"R": 0, "L": 0, "A": 1, "P": 1, "S": 2, "I": 2}
 _POSITIVE = "RAS"
 # Spacings closer than this are one: an axis of 512 voxels would move by 0.03 voxels at its ends.
 _SAME_SPACING = 1e-4
-_MAX_BYTES = Limits().max_sample_bytes
 
 
 def check_orientation(code: str) -> str:
@@ -86,7 +85,9 @@ def reorient(array: Array, affine: Array | None, code: str) -> Placed:
     return array, affine @ to_old
 
 
-def respace(array: Array, affine: Array, spacing: Sequence[float], dtype: Float | None = None) -> Placed:
+def respace(
+    array: Array, affine: Array, spacing: Sequence[float], limits: Limits, dtype: Float | None = None
+) -> Placed:
     """Resample X, Y, Z to exactly `spacing` mm along their axes: linear in `dtype`, else nearest neighbour.
 
     An axis of n voxels gets max(1, round(n * old / new)); the outermost new voxels may lie half a voxel
@@ -96,16 +97,20 @@ def respace(array: Array, affine: Array, spacing: Sequence[float], dtype: Float 
     ratios[np.abs(ratios - 1.0) < _SAME_SPACING] = 1.0
     with np.errstate(over="ignore", divide="ignore"):
         wanted = np.maximum(np.rint(array.shape[1:] / ratios), 1.0)
-    _check_bytes(wanted, array, dtype)
+    check_points(wanted, array, limits, dtype)
+    _check_way(wanted, array, limits, dtype)
     sizes = wanted.astype(np.int64)
     offsets = (np.array(array.shape[1:]) - 1 - (sizes - 1) * ratios) / 2
     return _sample(array, affine, sizes, ratios, offsets, dtype)
 
 
-def resize(array: Array, affine: Array | None, size: Sequence[int], dtype: Float | None = None) -> Placed:
+def resize(
+    array: Array, affine: Array | None, size: Sequence[int], limits: Limits, dtype: Float | None = None
+) -> Placed:
     """Stretch the field of view over `size` points an axis: linear in `dtype`, else nearest neighbour."""
     sizes = np.array(size)
-    _check_bytes(sizes.astype(np.float64), array, dtype)
+    check_points(sizes, array, limits, dtype)
+    _check_way(sizes, array, limits, dtype)
     ratios = np.array(array.shape[1:]) / sizes
     return _sample(array, affine, sizes, ratios, (ratios - 1) / 2, dtype)
 
@@ -120,7 +125,7 @@ def crop(array: Array, affine: Array | None, size: Sequence[int]) -> Placed:
     return array[(slice(None), *kept)], _moved(affine, np.array(starts, dtype=np.float64), 1.0)
 
 
-def pad(array: Array, affine: Array | None, size: Sequence[int], value: float) -> Placed:
+def pad(array: Array, affine: Array | None, size: Sequence[int], value: float, limits: Limits) -> Placed:
     """Fill each axis after the first that is shorter than `size` with `value`, around its centre.
 
     Of an odd number of points to add, the one more goes to the end.
@@ -128,7 +133,7 @@ def pad(array: Array, affine: Array | None, size: Sequence[int], value: float) -
     wanted = tuple(max(old, new) for old, new in zip(array.shape[1:], size, strict=True))
     if wanted == array.shape[1:]:
         return array, affine
-    _check_bytes(np.array(wanted, dtype=np.float64), array, array.dtype)
+    check_points(np.array(wanted, dtype=np.float64), array, limits, array.dtype)
     starts = [(new - old) // 2 for old, new in zip(array.shape[1:], wanted, strict=True)]
     filled = np.full((len(array), *wanted), value, dtype=array.dtype)
     places = (slice(start, start + old) for start, old in zip(starts, array.shape[1:], strict=True))
@@ -166,10 +171,28 @@ def _moved(affine: Array | None, offsets: Array, ratios: Array | float) -> Array
     return affine @ to_old
 
 
-def _check_bytes(sizes: Array, array: Array, dtype: np.dtype[Any] | None) -> None:
-    num_bytes = math.prod(sizes.tolist()) * len(array) * (dtype or array.dtype).itemsize
-    if not num_bytes <= _MAX_BYTES:
+def check_points(sizes: Array, array: Array, limits: Limits, dtype: np.dtype[Any] | None) -> None:
+    """Refuse new sizes of (C, ...) that take too much memory.
+
+    Raises:
+        SampleError: naming what is needed and allowed.
+    """
+    itemsize, most = (dtype or array.dtype).itemsize, limits.max_sample_bytes
+    num_bytes = float(math.prod(sizes.tolist())) * len(array) * itemsize
+    if not num_bytes <= most:
         shape = " x ".join(f"{size:.6g}" for size in sizes)
         raise SampleError(
-            "transform", f"{shape} points would take {num_bytes:.4g} bytes; {_MAX_BYTES:,} are allowed"
+            "transform", f"{shape} points would take {num_bytes:.4g} bytes; max_sample_bytes is {most:,}"
+        )
+
+
+def _check_way(sizes: Array, array: Array, limits: Limits, dtype: np.dtype[Any] | None) -> None:
+    """Refuse a small result that has to pass through something large: one axis grows before another shrinks."""
+    itemsize, most = (dtype or array.dtype).itemsize, limits.max_sample_bytes
+    num_bytes = num_between(array, sizes.tolist(), is_linear=dtype is not None) * itemsize
+    if num_bytes > max(most, array.size * itemsize):
+        raise SampleError(
+            "transform",
+            f"resampling {array.shape[1:]} points would take {num_bytes:.4g} bytes on the way; "
+            f"max_sample_bytes is {most:,}",
         )

@@ -58,7 +58,12 @@ class Guess:
     fields: dict[str, AnyField] = field(default_factory=dict)
     split_column: str | None = None
     group_column: str | None = None
-    notes: list[str] = field(default_factory=list)
+    told: dict[tuple[str, str], str] = field(default_factory=dict)
+    """A sentence on each ("field", name), ("column", name) and ("group", column)."""
+
+    @property
+    def notes(self) -> list[str]:
+        return list(self.told.values())
 
     def add(self, name: str, why: str, **settings: Any) -> str:
         """Adds a field under a free name and says so; its name."""
@@ -68,12 +73,12 @@ class Guess:
         if settings.get("column") == name:
             del settings["column"]
         self.fields[name] = _FIELD.validate_python(settings)
-        self.notes.append(f"field '{name}': {settings['kind']} from {why}")
+        self.told["field", name] = f"field '{name}': {settings['kind']} from {why}"
         return name
 
     def pass_over(self, column: str, why: str, setting: str) -> None:
         """Says that a column is not used, and which setting would use it."""
-        self.notes.append(f"column '{column}' is not used: {why}; set {setting} to use it")
+        self.told["column", column] = f"column '{column}' is not used: {why}; set {setting} to use it"
 
 
 def guess_fields(manifest: Manifest) -> Guess:
@@ -208,14 +213,16 @@ def _choose_group(guess: Guess, table: pa.Table, names: Sequence[str]) -> None:
         elif pa.types.is_floating(table[name].type):
             guess.pass_over(name, "it has the name of a group, but fractions", f"splits.group: {name}")
         elif num_groups < FEWEST_GROUPS:
-            guess.notes.append(
+            guess.told["group", name] = (
                 f"'{name}' has {num_groups} values, too few to divide by; set splits.group to insist"
             )
         elif guess.split_column and _leaks(table, guess.split_column, name):
-            guess.notes.append(f"WARNING: values of '{name}' stand in more than one split: samples may leak")
+            guess.told["group", name] = (
+                f"WARNING: values of '{name}' stand in more than one split: samples may leak"
+            )
         else:
             guess.group_column = name
-            guess.notes.append(f"splits keep each '{name}' together ({num_groups:,} groups)")
+            guess.told["group", name] = f"splits keep each '{name}' together ({num_groups:,} groups)"
 
 
 def _leaks(table: pa.Table, split_column: str, group_column: str) -> bool:

@@ -13,10 +13,10 @@ import numpy as np
 from flatout.config.fields import AnyField, ImageField
 from flatout.errors import SampleError
 from flatout.source.array import cast, plan_dtype
-from flatout.source.geometry import crop, pad
+from flatout.source.geometry import check_points, crop, pad
 from flatout.source.intensity import check_window, clip, finite_minimum, plan_normaliser, range_of
 from flatout.source.volume import refuse_fractions, work_dtype
-from flatout.types import Array, Context, Decoded, Geometry, Outputs, Steps
+from flatout.types import Array, Context, Decoded, Geometry, Limits, Outputs, Steps
 
 _LUMA = (19595, 38470, 7471)
 """Weights of red, green and blue in grey (ITU-R 601), in 1/65536, as Pillow's."""
@@ -52,10 +52,10 @@ class _ImageSteps:
         with np.errstate(invalid="ignore", over="ignore"):
             array = convert_mode(raw, self._field.mode)
             if self._field.size and self._field.fit == "resize":
-                array = resize_picture(array, self._field.size)
+                array = resize_picture(array, self._field.size, context.limits)
             array = self._normalised(array, raw)
             if self._field.size and self._field.fit == "crop_pad":
-                array = self._crop_pad(array, self._field.size)
+                array = self._crop_pad(array, self._field.size, context.limits)
         return {self._name: cast(array, self._dtype or array.dtype)}
 
     def _normalised(self, array: Array, raw: Array) -> Array:
@@ -66,13 +66,13 @@ class _ImageSteps:
             array = clip(array, self._window)
         return self._normalise(array, self._window or range_of(raw.dtype)) if self._normalise else array
 
-    def _crop_pad(self, array: Array, size: tuple[int, int]) -> Array:
+    def _crop_pad(self, array: Array, size: tuple[int, int], limits: Limits) -> Array:
         array, _ = crop(array, None, size)
         value = finite_minimum(array) if self._field.pad_value is None else self._field.pad_value
-        limits = range_of(array.dtype)
-        if limits and not (limits[0] <= value <= limits[1] and float(value).is_integer()):
+        bounds = range_of(array.dtype)
+        if bounds and not (bounds[0] <= value <= bounds[1] and float(value).is_integer()):
             raise SampleError("transform", f"pad_value {value:g} does not fit {array.dtype} pixels; set dtype")
-        return pad(array, None, size, value)[0]
+        return pad(array, None, size, value, limits)[0]
 
 
 def channels_first(array: Array) -> Array:
@@ -108,7 +108,7 @@ def convert_mode(array: Array, mode: str) -> Array:
     return ((grey + wide.type(32768)) >> wide.type(16)).astype(array.dtype)
 
 
-def resize_picture(array: Array, size: tuple[int, int]) -> Array:
+def resize_picture(array: Array, size: tuple[int, int], limits: Limits) -> Array:
     """(C, H, W) -> (C, *size), bilinear; where it shrinks, every old pixel counts (antialias).
 
     uint8 stays uint8, uint16 is rounded back, all else is float32.
@@ -117,6 +117,8 @@ def resize_picture(array: Array, size: tuple[int, int]) -> Array:
 
     if array.shape[1:] == tuple(size):
         return array
+    stored = array.dtype if array.dtype == np.uint8 else np.dtype(np.float32)
+    check_points(np.array(size), array, limits, stored)
     width_height = (size[1], size[0])
     if array.dtype == np.uint8:
         pixels = array[0] if len(array) == 1 else np.moveaxis(array, 0, 2)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flatout.errors import ManifestError
 from flatout.source.arrow import as_text, join_text, one_piece
-from flatout.source.digests import digest_rows
+from flatout.source.digests import digest_rows, float_texts
 from flatout.source.key_rule import OFFSET, WAY_OUT, KeyRule
 from flatout.source.lists import ListColumns
 
@@ -219,10 +219,7 @@ def _plain_texts(column: pa.ChunkedArray) -> pa.Array:
 
 def _number_texts(array: pa.Array) -> pa.Array:
     """Shortest text that reads back as the same number, without a point where it is whole; NaN is missing."""
-    whole = pc.and_(pc.equal(pc.floor(array), array), pc.less(pc.abs(array), 2.0**53)).fill_null(False)
-    integers = pc.if_else(whole, array, 0.0).cast(pa.int64()).cast(pa.large_string())
-    texts = pc.if_else(whole, integers, array.cast(pa.large_string()))
-    return pc.if_else(pc.is_nan(array).fill_null(False), None, texts)
+    return pc.if_else(pc.is_nan(array).fill_null(False), None, float_texts(array))
 
 
 def _numbered(keys: pa.Array) -> pa.Array:

@@ -30,6 +30,8 @@ class Item(NamedTuple):
 
     path: str
     kind: str
+    num_slices: int = 0
+    """Files of a DICOM folder; 0: a file."""
 
 
 @dataclass
@@ -47,6 +49,7 @@ class _Placed(NamedTuple):
     inner: str
     """The path below the folders that all share and the folder of its split."""
     split: str | None
+    num_slices: int
 
 
 def arrange(items: Sequence[Item]) -> Layout:
@@ -69,12 +72,13 @@ def _place(items: Sequence[Item]) -> tuple[list[_Placed], list[str]]:
         inner = [path[len(top) + 1 :] for path in inner]
     tops = {path.split("/", 1)[0] for path in inner if "/" in path}
     if not tops or not all(is_split_name(top) for top in tops):
-        return [_Placed(item.path, path, None) for item, path in zip(items, inner, strict=True)], []
+        pairs = zip(items, inner, strict=True)
+        return [_Placed(item.path, path, None, item.num_slices) for item, path in pairs], []
     placed, num_beside = [], 0
     for item, path in zip(items, inner, strict=True):
         top, slash, rest = path.partition("/")
         if slash:
-            placed.append(_Placed(item.path, rest, normalise_split(top)))
+            placed.append(_Placed(item.path, rest, normalise_split(top), item.num_slices))
         num_beside += not slash
     return placed, [f"left out {num_beside:,} files beside the split folders"] if num_beside else []
 
@@ -91,7 +95,7 @@ def _by_folder(placed: Sequence[_Placed]) -> Layout:
     """Files with their class, or their patient, or alone."""
     columns: dict[str, list[str | None]] = {"file": [item.path for item in placed]}
     tops: list[str | None] = [item.inner.partition("/")[0] if "/" in item.inner else None for item in placed]
-    told = f"{len(placed):,} files" if len(placed) > 1 else "one file"
+    told = _counted(placed)
     num_tops, each = len(set(tops)), len(placed) / max(len(set(tops)), 1)
     if None not in tops and num_tops > 1:
         are_classes = each >= 5 or (num_tops <= MANY_CLASSES and each >= 2)
@@ -100,6 +104,17 @@ def _by_folder(placed: Sequence[_Placed]) -> Layout:
     if placed[0].split is not None:
         columns["split"] = [item.split for item in placed]
     return Layout(columns, ("file",), told)
+
+
+def _counted(placed: Sequence[_Placed]) -> str:
+    """`12 files`, `one DICOM series of 24 slices`, or both."""
+    slices = [item.num_slices for item in placed if item.num_slices]
+    num_files, num_slices = len(placed) - len(slices), sum(slices)
+    told = [f"{num_files:,} files" if num_files > 1 else "one file"] if num_files else []
+    if slices:
+        series = f"{len(slices):,}" if len(slices) > 1 else "one"
+        told.append(f"{series} DICOM series of {num_slices:,} slice{'s' if num_slices > 1 else ''}")
+    return " and ".join(told)
 
 
 class _Side(NamedTuple):

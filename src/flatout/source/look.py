@@ -29,13 +29,18 @@ class Files:
     size: int = 0
     mtime_ns: int = 0
     text: str = ""
+    """Name, place and state of each file: its content where that is asked for, else its size and time."""
+    stamps: str = ""
+    """The same with sizes and times in any case; kept only where `text` has contents."""
     is_missing: bool = False
 
     def fingerprint(self, digest: int) -> int:
         """64 bits of the row's values and files; 0 stands for a row that cannot be up to date."""
-        if self.is_missing:
-            return 0
-        return int.from_bytes(blake3(f"{digest}|{self.text}".encode()).digest(length=8), "little") or 1
+        return 0 if self.is_missing else _hash(digest, self.text)
+
+    def stamp(self, digest: int) -> int:
+        """The same by sizes and times alone."""
+        return 0 if self.is_missing else _hash(digest, self.stamps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,8 @@ class Looks:
     """-1: a file is missing."""
     mtimes_ns: Array
     fingerprints: Array
+    stamps: Array
+    """Fingerprints by sizes and times, whatever the others are by: of every file, not of their sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +69,16 @@ class Looker:
         """A block of rows: the cells and the digest of each."""
         rows, digests = block
         found = [self.at(cells) for cells in rows]
-        pairs = zip(found, digests, strict=True)
+        pairs = list(zip(found, digests, strict=True))
+        stamps = fingerprints = np.array([row.fingerprint(digest) for row, digest in pairs], np.uint64)
+        if self.by_content:
+            stamps = np.array([row.stamp(digest) for row, digest in pairs], np.uint64)
         return Looks(
             [row.path for row in found],
             np.array([-1 if row.is_missing else row.size for row in found], np.int64),
             np.array([row.mtime_ns for row in found], np.int64),
-            np.array([row.fingerprint(digest) for row, digest in pairs], np.uint64),
+            fingerprints,
+            stamps,
         )
 
     def at(self, cells: Cells) -> Files:
@@ -94,9 +105,17 @@ class Looker:
             num_bytes, mtime_ns = stat.st_size, stat.st_mtime_ns
             found.size += num_bytes if size is None else size
             found.mtime_ns = max(found.mtime_ns, mtime_ns)
-            known = _content(cell, file) if self.by_content else f"{num_bytes},{mtime_ns}"
-            found.text += f"{os.path.basename(file)},{offset},{known};"  # noqa: PTH119
+            stamp = f"{num_bytes},{mtime_ns}"
+            name = os.path.basename(file)  # noqa: PTH119
+            if self.by_content:
+                found.stamps += f"{name},{offset},{stamp};"
+                stamp = _content(cell, file)
+            found.text += f"{name},{offset},{stamp};"
         return path if size is None else f"{path}:{cell.name}"
+
+
+def _hash(digest: int, text: str) -> int:
+    return int.from_bytes(blake3(f"{digest}|{text}".encode()).digest(length=8), "little") or 1
 
 
 def are_as_found(block: tuple[Sequence[str], Sequence[int], Sequence[int]]) -> list[bool]:

@@ -48,7 +48,7 @@ class FieldsMaker:
     limits: Limits = field(default_factory=Limits)
 
     def make(self, row: Row) -> Samples:
-        context = Context(row=row, resolve=self._resolve)
+        context = Context(row=row, resolve=self._resolve, limits=self.limits)
         outputs: dict[str, Array | Pieces] = {}
         for plan in self._plans:
             outputs.update(plan(row, context))

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from flatout.config.fields import AnyField
+from flatout.config.fields import UNSETTLED, AnyField
 from flatout.config.source import SourceSettings
 from flatout.errors import ManifestError
 from flatout.source.digests import digest_rows
@@ -62,6 +62,11 @@ class Manifest:
     def __len__(self) -> int:
         return len(self.keys)
 
+    @property
+    def columns(self) -> list[str]:
+        """All columns, those of lists last."""
+        return [*self.table.column_names, *(self.lists.names if self.lists else ())]
+
     def rows(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> list[Row]:
         """These rows as keys and Python values: None for null, ListCell for lists, SourceFile for members."""
         picked = np.asarray(indices, np.int64)
@@ -101,18 +106,18 @@ class Manifest:
         )
 
 
-def read_manifest(source: SourceSettings, fields: Mapping[str, AnyField] | None = None) -> Manifest:
+def read_manifest(source: SourceSettings) -> Manifest:
     """The manifest that the settings name: a file, a folder, or one of these per split.
 
-    `fields` (default: those of the settings) say which columns hold paths; without any, that is found out.
+    `fields` say which columns hold paths; where others are guessed, that is found out.
     Keys come from `key_column`, or follow `key_rule` strictly; without either a rule is chosen.
 
     Raises:
         ManifestError: it cannot be read, contradicts itself, lacks a column that a field names, or has rows
             that the key rule does not fit.
     """
-    fields = source.fields if fields is None else fields
-    parts = [_read(path, split, source, fields) for split, path in _named(source)]
+    fields = source.fields
+    parts = [_read(path, split, source) for split, path in _named(source)]
     if source.base_path is None and len({part.base for part in parts}) > 1:
         joined = join_parts(parts, source.allow_outside_base)
     else:
@@ -125,7 +130,8 @@ def read_manifest(source: SourceSettings, fields: Mapping[str, AnyField] | None 
         tar, tar_notes = index_tars(joined.table, column, tars)
         notes += tar_notes
         joined = replace(joined, path_columns=tuple(dict.fromkeys([column, *joined.path_columns])))
-    _check_columns(joined, fields)
+    if not source.guesses_fields:  # else a field may have the name of a guess, whose column is another
+        check_columns([*joined.table.column_names, *(joined.lists.names if joined.lists else ())], fields)
     keys, rule = choose_keys(
         joined.table, joined.path_columns, source.key_column, joined.lists, source.key_rule
     )
@@ -165,8 +171,8 @@ def _named(source: SourceSettings) -> list[tuple[str | None, Path]]:
     return [(normalise_split(s), Path(p).expanduser().absolute()) for s, p in source.manifest.items()]
 
 
-def _read(path: Path, split: str | None, source: SourceSettings, fields: Mapping[str, AnyField]) -> Part:
-    base = None
+def _read(path: Path, split: str | None, source: SourceSettings) -> Part:
+    fields, base = source.fields, None
     if source.base_path is not None:
         base = Path(source.base_path).expanduser().absolute()
         if not base.is_dir():
@@ -175,14 +181,25 @@ def _read(path: Path, split: str | None, source: SourceSettings, fields: Mapping
     if source.key_rule is not None:
         rule = KeyRule.parse(source.key_rule)
         text |= {rule.column, *rule.paths}
-    text |= {f.column or name for name, f in fields.items() if f.kind == "text"} or set(TEXT_NAMES)
+    texts = {f.column or name for name, f in fields.items() if f.kind == "text"}
+    text |= texts if texts and not source.guesses_fields else {*texts, *TEXT_NAMES}
     part = read_part(path, base, {name.lower() for name in text if name}, source.allow_outside_base)
     if fields:
         named = [c for c in _path_columns(fields) if c in part.table.column_names]
-        # A transform or a kind of another package may read any path: the columns found stay.
-        found = part.path_columns if any(f.kind in ("transform", "custom") for f in fields.values()) else ()
-        part = replace(part, path_columns=tuple(dict.fromkeys([*named, *found])))
+        part = replace(part, path_columns=tuple(dict.fromkeys(_in_order(source, named, part.path_columns))))
     return part.with_split(split, source.splits.column or "split") if split else part
+
+
+def _in_order(source: SourceSettings, named: Sequence[str], found: Sequence[str]) -> Sequence[str]:
+    """Path columns: those that fields name, and those found where not only the named ones count.
+
+    Those found come first where fields are guessed: keys made of them are the same with and without settings.
+    """
+    if source.guesses_fields:
+        return [*found, *named]
+    # A transform or a kind of another package may read any path.
+    reads_any = any(field.kind in ("transform", "custom", "auto") for field in source.fields.values())
+    return [*named, *found] if reads_any else named
 
 
 def _path_columns(fields: Mapping[str, AnyField]) -> list[str]:
@@ -203,11 +220,14 @@ def _audio_column(table: pa.Table, fields: Mapping[str, AnyField]) -> str:
     raise ManifestError(f"tarred audio: no column names the members; wanted {', '.join(AUDIO_COLUMNS)}")
 
 
-def _check_columns(part: Part, fields: Mapping[str, AnyField]) -> None:
-    """Every column that a field names must be there."""
-    have = [*part.table.column_names, *(part.lists.names if part.lists else ())]
+def check_columns(have: Sequence[str], fields: Mapping[str, AnyField]) -> None:
+    """Every column that a field names must be there.
+
+    Raises:
+        ManifestError: one is not.
+    """
     for name, field in fields.items():
-        if field.kind in ("transform", "custom"):
+        if field.kind in ("transform", "custom", *UNSETTLED):
             continue
         wanted = [field.column or name]
         if field.kind == "sequence" and field.columns and field.column is None:

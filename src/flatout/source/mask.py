@@ -28,7 +28,7 @@ from flatout.source.geometry import (
 from flatout.source.image import channels_first
 from flatout.source.resample import in_c_order, memory_order
 from flatout.source.volume import spread_axes
-from flatout.types import Array, Context, Decoded, Outputs, Steps
+from flatout.types import Array, Context, Decoded, Limits, Outputs, Steps
 
 _MAX_TABLE = 1 << 16
 _BACKGROUND = 0
@@ -76,7 +76,7 @@ class _MaskSteps:
         labels = (
             map_labels(labels, self._values, self._dtype) if self._values else cast_labels(labels, self._dtype)
         )
-        placed, affine = self._place(labels, affine)
+        placed, affine = self._place(labels, affine, context.limits)
         mask = in_c_order(placed, self._dtype)
         return {self._name: mask, **self._distance(mask, affine)}
 
@@ -120,22 +120,22 @@ class _MaskSteps:
         }
 
 
-def _plan_place(owner: VolumeField | ImageField) -> Callable[[Array, Array | None], Placed]:
+def _plan_place(owner: VolumeField | ImageField) -> Callable[[Array, Array | None, Limits], Placed]:
     """The geometry of the owner, by nearest neighbour."""
     orientation = getattr(owner, "orientation", None)
     code = check_orientation(orientation) if orientation else None
     spacing = getattr(owner, "spacing", None)
 
-    def place(array: Array, affine: Array | None) -> Placed:
+    def place(array: Array, affine: Array | None, limits: Limits) -> Placed:
         if code:
             array, affine = reorient(array, affine, code)
         if spacing and affine is not None:
-            array, affine = respace(array, affine, spacing)
+            array, affine = respace(array, affine, spacing, limits)
         if not owner.size:
             return array, affine
         if owner.fit == "resize":
-            return resize(array, affine, owner.size)
-        return pad(*crop(array, affine, owner.size), owner.size, _BACKGROUND)
+            return resize(array, affine, owner.size, limits)
+        return pad(*crop(array, affine, owner.size), owner.size, _BACKGROUND, limits)
 
     return place
 

@@ -8,6 +8,7 @@ threads, and its result does not depend on their number.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -66,6 +67,19 @@ def sample_nearest(array: Array, axes: Sequence[Positions]) -> Array:
         if not positions.is_identity:
             stored = stored.take(positions.nearest(), axis=order.index(axis))
     return stored.transpose(np.argsort(order))
+
+
+def num_between(array: Array, sizes: Sequence[float], *, is_linear: bool) -> float:
+    """Values of the largest array on the way from (C, ...) to new `sizes`, the result itself among them."""
+    if is_linear and array.ndim == 4:
+        order = memory_order(array[0])  # as `_sample_volume` goes: the innermost axis comes last
+        inner = array.shape[1 + order[2]]
+        return float(max(math.prod(sizes), sizes[order[0]] * sizes[order[1]] * inner))
+    largest, shape = 0.0, [float(size) for size in array.shape]
+    for axis, size in enumerate(sizes, start=1):
+        shape[axis] = size
+        largest = max(largest, math.prod(shape))
+    return largest
 
 
 def in_c_order(array: Array, dtype: np.dtype[Any]) -> Array:

@@ -36,6 +36,8 @@ class RowStates:
     lasting: Array
     """The fingerprint to record for a row that is up to date: by time again once its file has settled."""
     lasting_by_content: Array
+    stamps: Array
+    """The fingerprint by sizes and times of all files: it tells whether one changed while it was read."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -59,13 +61,15 @@ def scan_rows(
     names = _file_columns(manifest, columns)
     look = Looker(os.fspath(manifest.base_path), allow_outside, checksum)
     settled_ns = time.time_ns() - SETTLED_NS
-    states = RowStates([], *(np.zeros(len(manifest), dtype) for dtype in ("i8", "i8", "u8", "?", "u8", "?")))
+    dtypes = ("i8", "i8", "u8", "?", "u8", "?", "u8")
+    states = RowStates([], *(np.zeros(len(manifest), dtype) for dtype in dtypes))
     blocks = list(_blocks(np.arange(len(manifest))))
     parts = ((_cells(manifest, names, block), digests[block].tolist()) for block in blocks)
     for block, found in zip(blocks, spread(look, parts), strict=True):
         states.paths.extend(found.paths)
         states.sizes[block], states.mtimes_ns[block] = found.sizes, found.mtimes_ns
         states.lasting[block] = states.fingerprints[block] = found.fingerprints
+        states.stamps[block] = found.stamps
     unsettled = states.mtimes_ns > settled_ns
     states.lasting_by_content[:] = checksum | unsettled
     states.by_content[:] = (
@@ -91,7 +95,7 @@ def rows_that_moved(
     allow_outside: bool,
     spread: Spread = map,
 ) -> Array:
-    """Which of these rows have files that are not as the scan found them: they changed while being read."""
+    """Which of these rows have a file that is not as the scan found it: it changed while being read."""
     names = _file_columns(manifest, columns)
     if len(names) == 1:
         parts = (_records(states, block) for block in _blocks(positions))
@@ -100,8 +104,9 @@ def rows_that_moved(
     look = Looker(os.fspath(manifest.base_path), allow_outside)
     moved = []
     for block in _blocks(positions):
-        found = look((_cells(manifest, names, block), [0] * len(block)))
-        moved.append(block[(found.sizes != states.sizes[block]) | (found.mtimes_ns != states.mtimes_ns[block])])
+        digests = manifest.take(block).digests(columns)
+        found = look((_cells(manifest, names, block), digests.tolist()))
+        moved.append(block[found.stamps != states.stamps[block]])
     return np.concatenate(moved).astype(np.int64) if moved else np.empty(0, np.int64)
 
 

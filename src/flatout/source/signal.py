@@ -62,7 +62,7 @@ class _SignalSteps:
             rate = decoded.rate or self._field.source_rate
             signal, offset_s = self._cut(signal, rate, context.row.values)
             signal = waveform.mix_channels(signal, self._field.channels)
-            signal, rate = self._change_band(signal, rate)
+            signal, rate = self._change_band(signal, rate, context.limits)
             signal = self._normalise(signal, decoded)
             return {self._name: self._split(signal, rate, offset_s, context)}
 
@@ -75,13 +75,13 @@ class _SignalSteps:
         offset_s = offset_s or 0.0
         return waveform.cut_segment(signal, _known(rate), offset_s, duration_s), offset_s
 
-    def _change_band(self, signal: Array, rate: float | None) -> tuple[Array, float | None]:
+    def _change_band(self, signal: Array, rate: float | None, limits: Limits) -> tuple[Array, float | None]:
         """The signal at the wanted rate, with the wanted frequencies."""
         field = self._field
         if field.normalise in ("sample", "percentile"):
             waveform.check_varies(signal)  # filters leave ripples of a constant, which would then be blown up
         if field.rate is not None:
-            signal, rate = waveform.resample(signal, _known(rate), field.rate), float(field.rate)
+            signal, rate = waveform.resample(signal, _known(rate), field.rate, limits), float(field.rate)
         if field.band is not None:
             sections = waveform.design_band(*field.band, field.band_order, _known(rate))
             signal = waveform.filter_band(signal, sections)
@@ -104,16 +104,17 @@ class _SignalSteps:
     ) -> Array | Pieces:
         field = self._field
         if field.split == "none":
-            return self._finish(signal)
+            return self._finish(signal, context.limits)
         if field.split == "windows" and field.length is not None:
-            windows = waveform.cut_windows(signal, field.length, field.hop or field.length, field.remainder)
+            hop = field.hop or field.length
+            windows = waveform.cut_windows(signal, field.length, hop, field.remainder, context.limits)
             return Pieces(tuple(cast(window, self._dtype) for window in windows))
         spans = self._find_spans(signal, _known(rate), offset_s, context)
-        return Pieces(tuple(self._finish(signal[:, start:stop]) for start, stop in spans))
+        return Pieces(tuple(self._finish(signal[:, start:stop], context.limits) for start, stop in spans))
 
-    def _finish(self, signal: Array) -> Array:
+    def _finish(self, signal: Array, limits: Limits) -> Array:
         if self._field.length is not None:
-            signal = waveform.fit_length(signal, self._field.length, self._field.fit)
+            signal = waveform.fit_length(signal, self._field.length, limits, self._field.fit)
         return cast(signal, self._dtype)
 
     def _find_spans(
@@ -176,7 +177,7 @@ def read_annotation(value: Any, context: Context) -> list[cycles.Span]:
         return cycles.spans_from_starts(starts)
     if context.resolve is None:
         raise SampleError("find", f"cycle annotation '{value}' is a path, and this source has no files")
-    return cycles.spans_from_states(decode_csv(context.resolve(value), Limits()).array)
+    return cycles.spans_from_states(decode_csv(context.resolve(value), context.limits).array)
 
 
 def _known(rate: float | None) -> float:

@@ -23,7 +23,7 @@ from flatout.source.intensity import (
     range_of,
 )
 from flatout.source.resample import in_c_order
-from flatout.types import Array, Context, Decoded, Geometry, Outputs, Steps
+from flatout.types import Array, Context, Decoded, Geometry, Limits, Outputs, Steps
 
 _COMMUTES_WITH_CROP = {"none", "fixed", "unit"}
 
@@ -57,13 +57,15 @@ class _VolumeSteps:
             refuse_fractions(raw, self._dtype)
         # What is not finite stays so, and is refused by the check that follows unless it is allowed.
         with np.errstate(invalid="ignore", over="ignore"):
-            array, affine = self._place(select_channels(raw, self._field.channels), decoded.affine)
+            array, affine = self._place(
+                select_channels(raw, self._field.channels), decoded.affine, context.limits
+            )
             array = in_c_order(array, self._work)
             array = self._normalised(array, raw)
-            array = in_c_order(self._fit(array, affine), self._work)
+            array = in_c_order(self._fit(array, affine, context.limits), self._work)
         return {self._name: cast(array, self._dtype)}
 
-    def _place(self, array: Array, affine: Array | None) -> tuple[Array, Array | None]:
+    def _place(self, array: Array, affine: Array | None, limits: Limits) -> tuple[Array, Array | None]:
         field = self._field
         if self._orientation:
             array, affine = reorient(array, affine, self._orientation)
@@ -72,7 +74,7 @@ class _VolumeSteps:
                 raise SampleError(
                     "transform", "a spacing is set, but the file says nothing of its voxels' size"
                 )
-            array, affine = respace(array, affine, field.spacing, self._work)
+            array, affine = respace(array, affine, field.spacing, limits, self._work)
         if field.size and self._crops_early:
             array, affine = crop(array, affine, field.size)
         return array, affine
@@ -84,15 +86,15 @@ class _VolumeSteps:
             array = clip(array, self._window)
         return self._normalise(array, self._window or range_of(raw.dtype)) if self._normalise else array
 
-    def _fit(self, array: Array, affine: Array | None) -> Array:
+    def _fit(self, array: Array, affine: Array | None, limits: Limits) -> Array:
         field = self._field
         if not field.size:
             return array
         if field.fit == "resize":
-            return resize(array, affine, field.size, self._work)[0]
+            return resize(array, affine, field.size, limits, self._work)[0]
         array, affine = crop(array, affine, field.size)
         value = finite_minimum(array) if field.pad_value is None else field.pad_value
-        return pad(array, affine, field.size, value)[0]
+        return pad(array, affine, field.size, value, limits)[0]
 
 
 def work_dtype(name: str, dtype: np.dtype[Any], normalise: str) -> np.dtype[Any]:

@@ -65,7 +65,7 @@ def _soxr() -> Any:
     return soxr
 
 
-def resample(signal: Array, rate: float, new_rate: float) -> Array:
+def resample(signal: Array, rate: float, new_rate: float, limits: Limits) -> Array:
     """(C, T) at `rate` -> (C, floor(T * new_rate / rate + 1/2)) at `new_rate`, without aliasing.
 
     soxr at quality HQ (180 us for 17,560 samples from 8 to 5 kHz), else SciPy's polyphase filter (400 us, and
@@ -78,15 +78,18 @@ def resample(signal: Array, rate: float, new_rate: float) -> Array:
         return signal
     ratio = _exact_ratio(rate, new_rate)
     num_out = (2 * ratio.numerator * signal.shape[1] + ratio.denominator) // (2 * ratio.denominator)
-    largest = Limits().max_sample_bytes // (signal.shape[0] * signal.itemsize)
-    if not 0 < num_out <= largest:
+    if not 0 < num_out <= _most_samples(signal, limits):
         raise SampleError(
             "transform",
-            f"{signal.shape[1]:,} samples at {rate:g} Hz become {num_out:,} at {new_rate:g} Hz; "
-            "is the rate in the file right?",
+            f"{signal.shape[1]:,} samples at {rate:g} Hz become {num_out:,} at {new_rate:g} Hz "
+            f"(max_sample_bytes is {limits.max_sample_bytes:,}); is the rate in the file right?",
         )
     changed = _polyphase(signal, ratio) if _soxr() is None else _by_soxr(signal, rate, new_rate)
-    return fit_length(changed, num_out)
+    return fit_length(changed, num_out, limits)
+
+
+def _most_samples(signal: Array, limits: Limits) -> int:
+    return int(limits.max_sample_bytes // (signal.shape[0] * signal.itemsize))
 
 
 @lru_cache(maxsize=256)  # 15 us a pair of rates, and a set of files has few
@@ -189,7 +192,7 @@ def scale_unit(signal: Array, full_scale: tuple[float, float]) -> Array:
     return np.clip((signal - low) / (high - low), 0.0, 1.0)
 
 
-def cut_windows(signal: Array, length: int, hop: int, remainder: str) -> tuple[Array, ...]:
+def cut_windows(signal: Array, length: int, hop: int, remainder: str, limits: Limits) -> tuple[Array, ...]:
     """Windows of `length` that start every `hop` samples; `pad` fills a last, short one with zeros.
 
     Raises:
@@ -200,7 +203,7 @@ def cut_windows(signal: Array, length: int, hop: int, remainder: str) -> tuple[A
     windows = [signal[:, at * hop : at * hop + length] for at in range(num_windows)]
     end = (num_windows - 1) * hop + length if num_windows else 0
     if remainder == "pad" and end < num_samples and num_windows * hop < num_samples:
-        windows.append(fit_length(signal[:, num_windows * hop :], length))
+        windows.append(fit_length(signal[:, num_windows * hop :], length, limits))
     if not windows:
         raise SampleError(
             "transform",
@@ -209,13 +212,22 @@ def cut_windows(signal: Array, length: int, hop: int, remainder: str) -> tuple[A
     return tuple(windows)
 
 
-def fit_length(signal: Array, length: int, how: str = "trim_pad") -> Array:
-    """The signal with `length` samples: cut or zero-padded at its end, or stretched (`resample`)."""
+def fit_length(signal: Array, length: int, limits: Limits, how: str = "trim_pad") -> Array:
+    """The signal with `length` samples: cut or zero-padded at its end, or stretched (`resample`).
+
+    Raises:
+        SampleError: that many are more than a sample may have.
+    """
     num_samples = signal.shape[1]
     if how == "resample":
-        return resample(signal, num_samples, length)
+        return resample(signal, num_samples, length, limits)
     if num_samples >= length:
         return signal[:, :length]
+    if length > _most_samples(signal, limits):
+        raise SampleError(
+            "transform",
+            f"a length of {length:,} is more than max_sample_bytes {limits.max_sample_bytes:,} holds",
+        )
     padded = np.zeros((signal.shape[0], length), signal.dtype)  # 2 us; np.pad takes 20
     padded[:, :num_samples] = signal
     return padded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,12 @@ from flatout.store.commit import read_quarantine
 from flatout.store.engine import make_engine
 from flatout.store.fingerprint import explain_difference
 from flatout.store.job import Job, job_from_config, row_task
+from flatout.store.measure import Measure
 from flatout.store.mend import config_of_store
 from flatout.store.plan import MIN_SHARDS
 from flatout.store.progress import Progress, Silent
 from flatout.store.samples import RowFinder, row_hashes, up_to_date
-from flatout.store.task import BadRow, TaskSetup
+from flatout.store.task import BadRow, Receipt, TaskSetup
 from flatout.store.versions import Version, committed
 from flatout.types import Array, FieldSpec
 
@@ -77,38 +78,67 @@ def compare_with_source(
     is_current = up_to_date(version.samples, positions, _fingerprints(config, job, version, positions))
     chosen = _spread(np.unique(positions[is_current]), num_rows)
     progress.begin("compare", len(chosen))
-    found, failed = dry_run(config, job, version.fields, chosen, progress)
+    found = dry_run(config, job, version.fields, chosen, progress)
     keys, digests = version.samples["key"].to_pylist(), version.samples["digest"].to_pylist()
     recorded = dict(zip(keys, digests, strict=True))
     absent = set(_keys(job, np.setdiff1d(np.arange(len(job.manifest)), positions)))
     return SourceReport(
         compared=len(chosen),
-        differing=tuple(sorted(key for key, digest in found.items() if recorded.get(key) != digest)),
+        differing=tuple(sorted(key for key, digest in found.digests.items() if recorded.get(key) != digest)),
         changed=tuple(_keys(job, np.unique(positions[is_known & ~is_current]))),
         new=tuple(sorted(absent - read_quarantine(folder))),
         gone=tuple(sorted(key for key, known in zip(keys, is_known, strict=True) if not known)),
-        failed=tuple(failed),
+        failed=tuple(found.bad),
         code_changes=tuple(explain_difference(version.fingerprint, job.fingerprint)),
     )
 
 
+@dataclass
+class DryRun:
+    """What rows would give, without a store."""
+
+    digests: dict[str, int] = field(default_factory=dict)
+    """Identity of each sample by key."""
+    bad: list[BadRow] = field(default_factory=list)
+    measures: dict[str, Measure] = field(default_factory=dict)
+    """Values of each field, where they were to be measured."""
+
+    def add(self, receipt: Receipt) -> None:
+        self.digests.update(receipt.digests)
+        self.bad += receipt.bad
+        for name, measure in receipt.measures.items():
+            self.measures.setdefault(name, Measure()).join(measure)
+
+
 def dry_run(
-    config: Config, job: Job, fields: Sequence[FieldSpec], positions: Array, progress: Progress
-) -> tuple[dict[str, int], list[BadRow]]:
-    """Make these rows' samples and write nothing: digest of each sample by key, and the rows that failed."""
+    config: Config,
+    job: Job,
+    fields: Sequence[FieldSpec],
+    positions: Array,
+    progress: Progress,
+    *,
+    is_measuring: bool = False,
+) -> DryRun:
+    """Make these rows' samples and write nothing."""
     allowed = frozenset(name for name, section in job.sections.items() if section.allow_nonfinite)
-    setup = TaskSetup(job.maker, tuple(fields), "", allowed, is_dry=True)
+    setup = TaskSetup(
+        job.maker,
+        tuple(fields),
+        "",
+        allowed,
+        is_dry=True,
+        is_measuring=is_measuring,
+        max_sample_bytes=config.max_sample_bytes,
+    )
     parts = np.array_split(positions, max(1, min(len(positions), MIN_SHARDS)))
     tasks = [row_task(job, number, part) for number, part in enumerate(parts) if len(part)]
-    found: dict[str, int] = {}
-    failed: list[BadRow] = []
+    found = DryRun()
     # On this machine, whatever made the store.
     with make_engine(config.model_copy(update={"engine": "local"}), job.sys_path) as engine:
         for receipt in engine.run(setup, tasks, progress.advance):
-            found.update(receipt.digests)
-            failed += receipt.bad
+            found.add(receipt)
             progress.bad(len(receipt.bad))
-    return found, failed
+    return found
 
 
 def _fingerprints(config: Config, job: Job, version: Version, positions: Array) -> Array:

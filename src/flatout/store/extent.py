@@ -1,4 +1,4 @@
-"""How far a field reaches: the shapes of its samples, and the bytes that they take when compressed."""
+"""How far a field reaches: its samples' shapes, their values, and the bytes that they take when compressed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import numpy as np
 
 from flatout.store import layout
 from flatout.store.index import length_column
+from flatout.store.measure import Measure, is_measured
 from flatout.store.reader import StoreReader
 from flatout.types import Array, FieldSpec
+
+RANGE_BYTES = 1 << 30
+"""At most this much of a field is read for its value range; the rest is skipped evenly and said so."""
 
 
 def compressed_bytes(store: StoreReader, spec: FieldSpec) -> int:
@@ -21,6 +25,19 @@ def compressed_bytes(store: StoreReader, spec: FieldSpec) -> int:
         if len(rows):
             total += int(store.shard(number).tables[layout.chunks_path(spec.name)][rows, 1].sum())
     return total
+
+
+def values_in_store(store: StoreReader, spec: FieldSpec, num_bytes: int) -> dict[str, Any]:
+    """Lowest, highest and mean finite value of samples spread evenly over the store, and how many are none."""
+    if not is_measured(spec) or not len(store) or not num_bytes:
+        return {}
+    count = max(1, min(len(store), int(len(store) * RANGE_BYTES / num_bytes)))
+    measure = Measure()
+    positions = np.unique(np.linspace(0, len(store) - 1, count).astype(np.int64))
+    shards, rows = store.numbers["shard"][positions], store.numbers["row"][positions]
+    for shard, row in zip(shards.tolist(), rows.tolist(), strict=True):
+        measure.add(store.shard(shard).read(spec.name, row))
+    return measure.summary()
 
 
 def shapes_in_store(store: StoreReader, spec: FieldSpec) -> Array:

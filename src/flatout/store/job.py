@@ -24,12 +24,14 @@ from flatout.source import (
     TransformMaker,
     assign_splits,
     collect_classes,
-    guess_fields,
     key_hashes,
     load_object,
     manifest_of_range,
     read_manifest,
+    settle_fields,
+    stored_fields,
 )
+from flatout.store.division import divide
 from flatout.store.fingerprint import Fingerprint, fingerprint_callable, fingerprint_settings
 from flatout.store.task import Task
 from flatout.types import Array, Limits
@@ -78,42 +80,31 @@ def job_from_config(config: Config, known_classes: Mapping[str, Sequence[str]] |
             "no manifest: set 'manifest' (csv_path) in the config, or name one on the command line"
         )
     sys_path = import_folders(config)
-    manifest = read_manifest(config, config.fields or None)
-    notes = list(manifest.notes)
-    fields, split_settings = dict(config.fields), config.splits
-    if not fields and config.transform is None:
-        guess = guess_fields(manifest)
-        fields, notes = dict(guess.fields), [*notes, *guess.notes]
-        split_settings = split_settings.model_copy(
-            update={
-                "column": split_settings.column or guess.split_column,
-                "group": split_settings.group or guess.group_column,
-            }
-        )
+    manifest, settled = settle_fields(config, read_manifest(config))
+    fields, notes = settled.fields, [*manifest.notes, *settled.notes]
+    split_settings = config.splits.model_copy(
+        update={
+            "column": config.splits.column or settled.split_column,
+            "group": config.splits.group or settled.group_column,
+        }
+    )
     sections = resolve_classes(fields, manifest, known_classes or {})
     maker, fingerprint = _maker(config, manifest, fields, sections)
-    groups = _column(manifest, split_settings.group, "splits.group")
     hashes = key_hashes(manifest.keys)
+    splits, groups = divide(manifest, hashes, split_settings)
     return Job(
         manifest=manifest,
         key_hashes=hashes,
         maker=maker,
         sections=sections,
         fingerprint=fingerprint,
-        columns=value_columns(fields, manifest) if config.transform is None else _all_columns(manifest),
-        splits=assign_splits(
-            manifest.keys,
-            split_settings,
-            hashes=hashes,
-            column=_column(manifest, split_settings.column or manifest.split_column, "splits.column"),
-            groups=groups,
-            classes=_column(manifest, split_settings.stratify, "splits.stratify"),
-        ),
-        groups=_group_hashes(hashes, groups),
+        columns=value_columns(fields, manifest) if config.transform is None else manifest.columns,
+        splits=splits,
+        groups=groups,
         sys_path=sys_path,
         notes=notes,
         settings={
-            **_kept_settings(config),
+            **kept_settings(config),
             "key_rule": manifest.key_rule,
             "splits": split_settings.model_dump(mode="json"),
         },
@@ -124,9 +115,9 @@ def with_recorded(config: Config, settings: Mapping[str, Any]) -> Config:
     """The config with what a store's settings record of its first run's choices, where it says nothing itself.
 
     Otherwise added rows could choose anew: one repeated id, or a tenth patient, and every sample would have
-    another key or split. A store that is filled from another manifest starts anew.
+    another key or split. The choices go with the store, wherever its manifest has moved to.
     """
-    if _kept_settings(config)["manifest"] != settings.get("manifest"):
+    if config.manifest is None or settings.get("manifest") is None:  # a dataset's items are their numbers
         return config
     update: dict[str, Any] = {}
     if config.key_column is None and config.key_rule is None:
@@ -146,7 +137,7 @@ def job_from_dataset(dataset: Any, config: Config) -> Job:
         manifest=manifest,
         key_hashes=hashes,
         maker=DatasetMaker(dataset),
-        sections=dict(config.fields),
+        sections=stored_fields(config.fields),
         fingerprint=fingerprint_callable(dataset, {}, config.transform_version),
         columns=["index"],
         splits=assign_splits(manifest.keys, config.splits, hashes=hashes),
@@ -155,7 +146,7 @@ def job_from_dataset(dataset: Any, config: Config) -> Job:
         sys_path=list(
             dict.fromkeys([str(Path(folder).resolve()) for folder in sys.path[:1]] + [str(Path.cwd())])
         ),
-        settings=_kept_settings(config),
+        settings=kept_settings(config),
     )
 
 
@@ -191,11 +182,7 @@ def value_columns(fields: Mapping[str, AnyField], manifest: Manifest) -> list[st
             if (column := getattr(section, extra, None)) is not None:
                 names[column] = None
         names.update(dict.fromkeys(getattr(section, "columns", None) or ()))
-    return [name for name in names if name in set(_all_columns(manifest))]
-
-
-def _all_columns(manifest: Manifest) -> list[str]:
-    return [*manifest.table.column_names, *(manifest.lists.names if manifest.lists else ())]
+    return [name for name in names if name in set(manifest.columns)]
 
 
 def _maker(
@@ -232,7 +219,7 @@ def _parameters(section: AnyField) -> dict[str, Any]:
     return {"kind": section.kind, **section.model_dump(mode="json", exclude_defaults=True)}
 
 
-def _kept_settings(config: Config) -> dict[str, Any]:
+def kept_settings(config: Config) -> dict[str, Any]:
     """The part of the config that finds and makes the samples, with paths that hold from anywhere."""
     kept = {*SourceSettings.model_fields, *PrepareSettings.model_fields} - {"preprocessed_data_dir"}
     settings = config.model_dump(mode="json", include=kept)
@@ -250,27 +237,6 @@ def _version(library: str) -> str | None:
         return version(library)
     except PackageNotFoundError:
         return None
-
-
-def _column(manifest: Manifest, name: str | None, setting: str) -> Any:
-    if name is None:
-        return None
-    if name not in manifest.table.column_names:
-        raise ConfigError(
-            f"{setting}: the manifest has no column '{name}'; it has: {', '.join(manifest.table.column_names)}"
-        )
-    return manifest.table[name]
-
-
-def _group_hashes(hashes: Array, groups: Any) -> Array:
-    """Hash of each row's group; of its own key where it has none."""
-    if groups is None:
-        return hashes
-    hashes = hashes.copy()
-    texts = groups.to_pylist()
-    named = [at for at, text in enumerate(texts) if text is not None]
-    hashes[named] = key_hashes([str(texts[at]) for at in named])
-    return hashes
 
 
 def import_folders(config: Config) -> list[str]:

@@ -42,6 +42,8 @@ class JournalHead:
     """Shards that an earlier plan finished and no root names yet."""
     is_forced: bool = False
     """Whether everything was to be made again; only then another such run may use what this one finished."""
+    bytes_per_row: float = 0.0
+    """What a row was expected to take on disk; 0: not noted."""
 
     @property
     def plan_file(self) -> str:

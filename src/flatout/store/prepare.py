@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from flatout.config import Config
-from flatout.errors import ConfigError
+from flatout.errors import ConfigError, StoreLockedError
 from flatout.source import RowStates, Spread, hash_key, rows_that_moved, scan_rows
 from flatout.store import journal as journals
 from flatout.store.commit import commit
@@ -34,6 +34,7 @@ from flatout.store.samples import RowFinder, row_hashes, samples_of_shards
 from flatout.store.start import Planner, Start, extends, row_table
 from flatout.store.statistics import RunStats
 from flatout.store.task import BadRow, Receipt, TaskSetup
+from flatout.store.traces import Traces
 from flatout.store.versions import (
     Version,
     broken_shards,
@@ -86,14 +87,20 @@ def prepare(
     if config.preprocessed_data_dir is None:
         raise ConfigError("no place for the store: set preprocessed_data_dir, or give --output-dir")
     folder = Path(config.preprocessed_data_dir)
-    with disk_errors(folder), locked(folder), log_to(folder):
-        (folder / SHARD_FOLDER).mkdir(exist_ok=True)
-        _clean(folder)
-        try:
-            return _Prepare(config, folder, options, progress).run(make_job)
-        except BaseException:
-            _clean(folder)  # of shards that workers were at when they were stopped
-            raise
+    traces = Traces(folder)
+    try:
+        with disk_errors(folder), locked(folder), log_to(folder):
+            (folder / SHARD_FOLDER).mkdir(exist_ok=True)
+            _clean(folder)
+            try:
+                return _Prepare(config, folder, options, progress).run(make_job)
+            finally:
+                _clean(folder)  # of shards that workers were at when they were stopped, or died
+    except StoreLockedError:
+        raise  # what is there is another's
+    except BaseException:
+        traces.remove()
+        raise
 
 
 def _clean(folder: Path) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from flatout.config import Config, load_config
 from flatout.errors import ConfigError
-from flatout.store.job import Job, job_from_config, job_from_dataset, with_recorded
+from flatout.store.job import Job, job_from_dataset
 from flatout.store.prepare import PrepareOptions, prepare
 from flatout.store.progress import Progress, Silent
+from flatout.store.recorded import job_of_store
 from flatout.store.statistics import RunStats
 from flatout.store.versions import settings_of_root
 
@@ -58,13 +59,14 @@ class DataPreprocessor:
         """
         options = PrepareOptions(force=force, accept_fingerprint=accept_fingerprint)
         config = self.config
+        settings: Mapping[str, Any] = {}
         if config.preprocessed_data_dir is not None and not force:
-            config = with_recorded(config, settings_of_root(Path(config.preprocessed_data_dir)))
+            settings = settings_of_root(Path(config.preprocessed_data_dir))
 
         def make_job(known_classes: Mapping[str, Sequence[str]]) -> Job:
             if self._dataset is not None:
                 return job_from_dataset(self._dataset, config)
-            return job_from_config(config, known_classes)
+            return job_of_store(config, settings, known_classes)
 
         return prepare(config, make_job, options, progress or Silent())
 

@@ -18,6 +18,11 @@ from flatout.store.metadata import SHARD_FOLDER, StoreMeta, is_replaced, load_me
 from flatout.store.shard_reader import ShardReader
 from flatout.types import Array
 
+MAX_ROWS = 1 << 31
+"""Rows of a shard; the index counts them in 32 bits."""
+ROW_BLOCK = 1 << 20
+"""Samples whose rows are checked together: all at once would take 5 bytes a sample more."""
+
 
 class StoreReader:
     """One consistent version of a store. Opening checks that every shard is there and of its size.
@@ -67,10 +72,11 @@ class StoreReader:
         """The index's numeric columns: key_hash, split, group, shard, row, and lengths of ragged fields."""
         with self._explained(self.index_path):
             numbers = read_numbers(self.index_path, self.meta.fields, len(self))
-        stops = {"shard": len(self.meta.shards), "split": len(self.meta.splits), "row": 1 << 31}
+        stops = {"shard": len(self.meta.shards), "split": len(self.meta.splits), "row": MAX_ROWS}
         for name, stop in stops.items():
             if len(self) and not 0 <= numbers[name].min() <= numbers[name].max() < stop:
                 raise self._bad_index(f"a {name} that the store does not have")
+        self._check_rows(numbers["shard"], numbers["row"])
         return numbers
 
     @property
@@ -96,12 +102,14 @@ class StoreReader:
         """One shard, opened on first use in this process."""
         if os.getpid() != self._pid:
             self._shards, self._pid = {}, os.getpid()
-        if number not in self._shards:
+        found = self._shards.get(number)
+        if found is None:
             meta = self.meta.shards[number]
             path = self.folder / SHARD_FOLDER / meta.file
             with self._explained(path):
-                self._shards[number] = ShardReader(path, meta, self.meta.fields, self._open_bytes)
-        return self._shards[number]
+                found = ShardReader(path, meta, self.meta.fields, self._open_bytes)
+            self._shards[number] = found
+        return found
 
     def read(self, position: int) -> dict[str, Array]:
         """One sample with every field restored.
@@ -113,9 +121,16 @@ class StoreReader:
             raise IndexError(f"position {position} of a store with {len(self):,} samples")
         shard = self.shard(int(self.numbers["shard"][position]))
         row = int(self.numbers["row"][position])
-        if row >= len(shard):
-            raise self._bad_index(f"row {row} in a shard of {len(shard)}")
         return {name: shard.read(name, row) for name in self.fields}
+
+    def _check_rows(self, shards: Array, rows: Array) -> None:
+        """No sample stands past the end of its shard: where all are mapped in one range, another's is there."""
+        sizes = np.array([min(shard.rows, MAX_ROWS - 1) for shard in self.meta.shards], np.int32)
+        for start in range(0, len(rows), ROW_BLOCK):
+            part = slice(start, start + ROW_BLOCK)
+            if len(beyond := np.flatnonzero(rows[part] >= sizes[shards[part]])):
+                at = start + int(beyond[0])
+                raise self._bad_index(f"row {rows[at]} in a shard of {sizes[shards[at]]}")
 
     def _check_sizes(self) -> None:
         for meta in self.meta.shards:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -41,17 +40,25 @@ class ShardReader:
         self._table_dtypes = layout.table_dtypes(fields)
         self._at = dict(zip(layout.dataset_paths(fields), meta.at, strict=True))
         self._bytes = self._open(open_bytes)
+        # Not cached_property: its lock is one for all shards, and a fork in the middle leaves it held for good.
+        self._tables: dict[str, Array] | None = None
+        self._longest: dict[str, int] | None = None
 
     def __len__(self) -> int:
         return self.meta.rows
 
-    @cached_property
+    @property
     def tables(self) -> dict[str, Array]:
         """Every small table, checked against the crc that the root records, and for sense.
 
         Raises:
             StoreCorruptError: a table is damaged, or names bytes that are not this shard's.
         """
+        if self._tables is None:
+            self._tables = self._load_tables()
+        return self._tables
+
+    def _load_tables(self) -> dict[str, Array]:
         tables: dict[str, Array] = {}
         for path, dtype in self._table_dtypes.items():
             tables[path] = self._contiguous(path, np.dtype(dtype), self._table_shape(path, tables))
@@ -170,18 +177,19 @@ class ShardReader:
         offset, size = self.tables[layout.chunks_path(spec.name)][row].tolist()
         chunk = self._bytes.read(offset, size).tobytes()
         num_items = math.prod(self.shape(spec.name, row))
-        padded = self._longest[spec.name] if spec.is_ragged else num_items
+        padded = self._longest_of(spec.name) if spec.is_ragged else num_items
         try:
             raw = decompress(spec.compression, chunk, padded * spec.stored_dtype.itemsize) if padded else b""
         except StoreCorruptError as error:
             raise self.damaged_sample(spec.name, row, str(error)) from error
         return self._shaped(np.frombuffer(raw, spec.stored_dtype, count=num_items), spec.name, row)
 
-    @cached_property
-    def _longest(self) -> dict[str, int]:
-        """Elements of each ragged field's longest sample, which its compressed chunks are padded to."""
-        ragged = [name for name, spec in self.fields.items() if spec.is_ragged]
-        return {name: int(self.lengths(name).max(initial=0)) for name in ragged}
+    def _longest_of(self, name: str) -> int:
+        """Elements of a ragged field's longest sample, which its compressed chunks are padded to."""
+        if self._longest is None:
+            ragged = [name for name, spec in self.fields.items() if spec.is_ragged]
+            self._longest = {name: int(self.lengths(name).max(initial=0)) for name in ragged}
+        return self._longest[name]
 
     def _shaped(self, flat: Array, name: str, row: int) -> Array:
         try:

@@ -76,6 +76,7 @@ class Planner:
         plan = self._plan(todo, head.fields, head.rows_per_shard, head.first_task)
         if plan.digest != head.plan:
             return None
+        check_free_space(self._folder, _rest_bytes(plan, journal))
         return Start(version, kept, positions, plan, _with_classes(head.fields, self._job), journal)
 
     def start(self, engine: Engine, version: Version | None, journal: Journal | None) -> Start:
@@ -99,6 +100,7 @@ class Planner:
             rows_per_shard=plan.rows_per_shard,
             adopted=adopted,
             is_forced=self._is_forced,
+            bytes_per_row=bytes_per_row,
         )
         opened = journals.begin(self._folder, head, row_table(self._job.key_hashes, self._states))
         logger.info("plan: %d rows to make, %d samples kept, %d shards", len(todo), len(kept), plan.num_tasks)
@@ -174,6 +176,14 @@ class Planner:
             raise PrepareError("there are no rows to prepare")
         fields = specify(self._job.sections, self._job.kinds, probed)
         return fields, stored_bytes_per_row(fields, probed)
+
+
+def _rest_bytes(plan: Plan, journal: Journal) -> float:
+    """What the unfinished tasks of a plan will take: by what the finished ones took, else as was expected."""
+    rest = sum(len(plan.positions(n)) for n in plan.task_numbers() if n not in journal.receipts)
+    num_made = sum(receipt.num_rows for receipt in journal.receipts.values())
+    made_bytes = sum(shard.size for shard in journal.shards())
+    return rest * (made_bytes / num_made if num_made else journal.head.bytes_per_row)
 
 
 def extends(job: Job, classes: Mapping[str, Sequence[str]]) -> bool:

@@ -13,12 +13,13 @@ import numpy as np
 
 from flatout.config import Config
 from flatout.source import scan_rows
-from flatout.store.against import dry_run
+from flatout.store.against import DryRun, dry_run
 from flatout.store.commit import split_order
 from flatout.store.engine import make_engine
-from flatout.store.extent import compressed_bytes, shapes_in_store, spread
+from flatout.store.extent import compressed_bytes, shapes_in_store, spread, values_in_store
 from flatout.store.index import length_column
 from flatout.store.job import Job, job_from_config
+from flatout.store.measure import Measure
 from flatout.store.plan import stored_bytes_per_row
 from flatout.store.progress import Progress, Silent
 from flatout.store.reader import StoreReader
@@ -26,8 +27,6 @@ from flatout.store.specify import Forms, specify
 from flatout.store.task import BadRow
 from flatout.types import Array, FieldSpec
 
-RANGE_BYTES = 1 << 30
-"""At most this much of a field is read for its value range; the rest is skipped evenly and said so."""
 NUM_LOOKED_AT = 32
 """Rows of a manifest that are decoded to see what the samples would be."""
 
@@ -50,7 +49,9 @@ class FieldSummary:
     high: float | None = None
     mean: float | None = None
     num_measured: int = 0
-    """Samples that low, high and mean were taken from."""
+    """Samples that low, high, mean and the two counts below were taken from."""
+    num_nan: int = 0
+    num_infinite: int = 0
     lengths: Mapping[str, int] | None = None
     """Shortest, median and longest sample of a field of which one axis varies, in steps along it."""
     shapes: Sequence[tuple[int, int]] | None = None
@@ -121,22 +122,27 @@ def summarise_source(
         job.manifest, job.columns, allow_outside=config.allow_outside_base, checksum=False, content_rows=None
     )
     probed, bad = _look(config, job)
+    found = DryRun()
     fields = specify(job.sections, job.kinds, probed) if probed else ()
     if validate and fields:
         positions = np.arange(len(job.manifest))
         progress.begin("validate", len(positions))
-        _, bad = dry_run(config, job, fields, positions, progress)
+        found = dry_run(config, job, fields, positions, progress, is_measuring=True)
+        bad = found.bad
     elif not validate:
         bad = [*bad, *_missing(job, states.sizes, known={row.key for row in bad})]
     samples_per_row = float(np.mean([len(row) for row in probed])) if probed else 0.0
-    num_samples = round(samples_per_row * len(job.manifest))
+    num_samples = len(found.digests) if validate else round(samples_per_row * len(job.manifest))
     counts = Counter(np.asarray(job.splits).tolist())
     memory = stored_bytes_per_row([_plain(spec) for spec in fields], probed) * len(job.manifest)
     return Summary(
         place=str(config.manifest),
         num_samples=num_samples,
         splits={name: counts[name] for name in split_order(counts)},
-        fields=[_field_of_source(spec, probed, job, num_samples) for spec in fields],
+        fields=[
+            _field_of_source(spec, probed, job, num_samples, found.measures.get(spec.name, Measure()))
+            for spec in fields
+        ],
         disk_bytes=int(states.sizes.clip(0).sum()) or _manifest_bytes(config),
         memory_bytes=int(memory),
         num_groups=len(np.unique(job.groups)),
@@ -157,27 +163,8 @@ def _field_of_store(store: StoreReader, spec: FieldSpec) -> FieldSummary:
         disk_bytes=num_bytes if spec.compression == "none" else compressed_bytes(store, spec),
         classes=_classes_of_store(store, spec),
         **(spread(spec, shapes_in_store(store, spec)) if spec.is_ragged else {}),
-        **_measure(store, spec, num_bytes),
+        **values_in_store(store, spec, num_bytes),
     )
-
-
-def _measure(store: StoreReader, spec: FieldSpec, num_bytes: int) -> dict[str, Any]:
-    """Lowest, highest and mean finite value of samples spread evenly over the store."""
-    if spec.kind == "text" or np.dtype(spec.dtype).kind == "c" or not len(store) or not num_bytes:
-        return {}
-    count = max(1, min(len(store), int(len(store) * RANGE_BYTES / num_bytes)))
-    low, high, total, num_values = math.inf, -math.inf, 0.0, 0
-    positions = np.unique(np.linspace(0, len(store) - 1, count).astype(np.int64))
-    shards, rows = store.numbers["shard"][positions], store.numbers["row"][positions]
-    for shard, row in zip(shards.tolist(), rows.tolist(), strict=True):
-        array = store.shard(shard).read(spec.name, row)
-        array = array[np.isfinite(array)]
-        if array.size:
-            low, high = min(low, float(array.min())), max(high, float(array.max()))
-            total, num_values = total + float(array.sum(dtype=np.float64)), num_values + array.size
-    if not num_values:
-        return {}
-    return {"low": low, "high": high, "mean": total / num_values, "num_measured": len(positions)}
 
 
 def _classes_of_store(store: StoreReader, spec: FieldSpec) -> dict[str, dict[str, int]] | None:
@@ -218,7 +205,9 @@ def _missing(job: Job, sizes: Array, known: set[str]) -> list[BadRow]:
     ]
 
 
-def _field_of_source(spec: FieldSpec, probed: Sequence[Forms], job: Job, num_samples: int) -> FieldSummary:
+def _field_of_source(
+    spec: FieldSpec, probed: Sequence[Forms], job: Job, num_samples: int, measure: Measure
+) -> FieldSummary:
     forms = [sample[spec.name] for row in probed for sample in row if spec.name in sample]
     sizes = np.array([math.prod(form.shape) for form in forms])
     num_bytes = int(sizes.mean() * spec.stored_dtype.itemsize * num_samples)
@@ -231,7 +220,8 @@ def _field_of_source(spec: FieldSpec, probed: Sequence[Forms], job: Job, num_sam
         classes = {
             name: {s: n for (c, s), n in pairs.items() if c == name} for name in sorted({c for c, _ in pairs})
         }
-    return FieldSummary(**_head(spec), num_bytes=num_bytes, classes=classes, **extent)
+    values = measure.summary()
+    return FieldSummary(**_head(spec), num_bytes=num_bytes, classes=classes, **extent, **values)
 
 
 def _head(spec: FieldSpec) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from flatout.errors import ConfigError, MissingDependencyError, SampleError
 from flatout.source import SampleMaker, hash_key
+from flatout.store.measure import Measure, is_measured
 from flatout.store.metadata import ShardMeta, shard_meta
 from flatout.store.shard_writer import EncodedSample, ShardWriter, WrittenShard
 from flatout.store.specify import ArrayForm, Forms, check_array
@@ -70,6 +71,8 @@ class Receipt:
     """Largest resident size of the process that made it."""
     digests: Mapping[str, int] = field(default_factory=dict)
     """Identity of each sample by key; only of a task that writes nothing."""
+    measures: Mapping[str, Measure] = field(default_factory=dict)
+    """Values of each field; only where they were to be measured."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -105,6 +108,8 @@ class TaskSetup:
     """False skips hashes, crcs and syncs; only the benchmark that measures their cost does so."""
     is_dry: bool = False
     """Make and check every sample, write nothing, report digests."""
+    is_measuring: bool = False
+    """Measure the values of every sample that is made, of those that fail the check, too."""
     max_sample_bytes: int = Limits().max_sample_bytes
     """Largest sample, whoever made it: decoders refuse before they allocate, a transform is checked here."""
 
@@ -124,6 +129,7 @@ class ShardTask:
         self._num_rows = 0
         self._errors: dict[str, float] = {}
         self._digests: dict[str, int] = {}
+        self._measures = {s.name: Measure() for s in setup.fields if setup.is_measuring and is_measured(s)}
         self._clock = StageClock()
 
     def feed(self, rows: Sequence[Row], at_row: Callable[[int], None] = lambda position: None) -> None:
@@ -176,6 +182,7 @@ class ShardTask:
             largest_errors=self._errors,
             peak_bytes=peak_resident_bytes(),
             digests=self._digests,
+            measures=self._measures,
         )
 
     def _encode_made(self) -> None:
@@ -201,6 +208,9 @@ class ShardTask:
 
     def _encode_sample(self, key: str, part: int, sample: Mapping[str, Array]) -> EncodedSample:
         key = key if part < 0 else f"{key}#{part:04d}"
+        for name, measure in self._measures.items():
+            if name in sample:
+                measure.add(sample[name])
         return self._writer.encode(key, hash_key(key), part, self._check(sample))
 
     def _check(self, sample: Mapping[str, Array]) -> dict[str, Array]:

@@ -6,6 +6,7 @@ import json
 import linecache
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -51,17 +52,18 @@ def make(row):
 """
 
 
+NUMBERS = count()
+
+
 class Notebook:
     """A `__main__` without a file whose cells keep their source, as a notebook kernel's do."""
 
     def __init__(self, keeps_source: bool = True) -> None:
         self.module = ModuleType("__main__")
         self.keeps_source = keeps_source
-        self.num_cells = 0
 
     def run(self, source: str) -> Notebook:
-        self.num_cells += 1
-        name = f"<cell {id(self)} {self.num_cells}>"
+        name = f"<cell {next(NUMBERS)}>"  # an address may be given twice: then an old cell's source is found
         if self.keeps_source:
             linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         exec(compile(source, name, "exec"), vars(self.module))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -146,6 +148,32 @@ def test_a_failed_export_leaves_nothing(
     for name in ("hdf5", "tar"):
         with pytest.raises(StoreError, match=f"{tmp_path / name} cannot be written: disk"):
             export_store(store.folder, name, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files there")
+@pytest.mark.parametrize("num_bytes", [0, 600, 4000])
+def test_a_disk_that_fills_up_is_told_and_the_process_lives(
+    store: StoreReader, tmp_path: Path, num_bytes: int
+) -> None:
+    """In a process of its own: a file that libhdf5 cannot close ends its process by a signal, some time later."""
+    program = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from flatout.errors import StoreError\n"
+        "from flatout.store.export import export_store\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))\n"
+        "try:\n"
+        "    export_store(Path(sys.argv[1]), 'hdf5', Path(sys.argv[2]))\n"
+        "except StoreError as error:\n"
+        "    print(error)\n"
+    )
+    output = tmp_path / "out"
+    command = [sys.executable, "-c", program, str(store.folder), str(output), str(num_bytes)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{output} cannot be written: File too large\n"
     assert not list(tmp_path.iterdir())
 
 

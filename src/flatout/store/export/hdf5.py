@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,48 @@ from flatout.types import FieldSpec
 
 def write(samples: Samples, path: Path) -> None:
     """Write the samples to one file that any HDF5 tool reads without flatout."""
-    with h5py.File(path, "w") as file:
-        targets = {name: _create(file, samples, spec) for name, spec in samples.store.fields.items()}
-        text = h5py.string_dtype()
-        keys = file.create_dataset("key", (len(samples),), text)
-        splits = file.create_dataset("split", (len(samples),), text)
-        for position, sample in enumerate(samples):
-            keys[position], splits[position] = sample.key, sample.split
-            for name, array in sample.arrays.items():
-                targets[name](position, array)
+    with _PatientFile(path, "w+b") as disk:
+        with h5py.File(disk, "w") as file:
+            targets = {name: _create(file, samples, spec) for name, spec in samples.store.fields.items()}
+            text = h5py.string_dtype()
+            keys = file.create_dataset("key", (len(samples),), text)
+            splits = file.create_dataset("split", (len(samples),), text)
+            for position, sample in enumerate(samples):
+                keys[position], splits[position] = sample.key, sample.split
+                for name, array in sample.arrays.items():
+                    targets[name](position, array)
+                disk.check()
+        disk.check()  # of what closing wrote
+
+
+class _PatientFile(io.FileIO):
+    """A file that keeps its first error for `check`: libhdf5 cannot close a file whose writes fail, and crashes."""
+
+    error: OSError | None = None
+
+    def check(self) -> None:
+        """Raises the first error since the file was opened, if there was one."""
+        if self.error is not None:
+            raise self.error
+
+    def write(self, data: Any) -> int:
+        """All of it, or nothing more once a write has failed."""
+        rest = memoryview(data).cast("B")
+        num_bytes = len(rest)
+        try:
+            while len(rest) and self.error is None:
+                rest = rest[super().write(rest) :]
+        except OSError as error:
+            self.error = error
+        return num_bytes
+
+    def truncate(self, size: int | None = None) -> int:
+        """The length libhdf5 asks for; a disk that refuses it has failed."""
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.error = self.error or error
+            return size or 0
 
 
 def _create(file: Any, samples: Samples, spec: FieldSpec) -> Any:
