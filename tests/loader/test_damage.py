@@ -18,7 +18,7 @@ from tests.loader.breaking import NUM_ITEMS, ONE_SHAPE, flip, key_hashes, make_s
 
 from flatout.errors import ConfigError, LoaderError, StoreCorruptError
 from flatout.loader.damage import stand_in
-from flatout.loader.fetch import ReadRule
+from flatout.loader.fetch import Fetcher, ReadRule
 from flatout.loader.loader import FastDataLoader
 from flatout.store import StoreReader, layout
 
@@ -240,3 +240,34 @@ def test_a_shard_with_damaged_tables_is_left_out_as_a_whole(
     )
     with pytest.raises(StoreCorruptError, match=r"its tables do not match.*--repair"):
         list(FastDataLoader(store, 4))
+
+
+def test_what_is_known_to_be_damaged_does_not_slow_later_epochs(
+    broken: StoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch is gathered as it is, the damaged sample alone, and the batch with its stand-in: 3 and not 7."""
+    sizes: list[int] = []
+    gather = Fetcher._gather
+
+    def counted(fetcher: Fetcher, positions: Any, crop_seed: int = 0) -> Any:
+        sizes.append(len(positions))
+        return gather(fetcher, positions, crop_seed)
+
+    monkeypatch.setattr(Fetcher, "_gather", counted)
+    flip(broken, 7, "image")
+    loader = loader_of(broken)
+    first = [batch["valid"].tolist() for batch in loader]
+    assert sizes.count(1) == next(len(valid) for valid in first if False in valid)
+    for _ in range(2):
+        sizes.clear()
+        assert sum(valid for batch in loader for valid in batch["valid"].tolist()) == NUM_ITEMS - 1
+        assert (sizes.count(1), len(sizes)) == (1, len(loader) + 2)
+
+
+def test_more_damage_beside_what_is_known_is_found(whole: StoreReader, broken: StoreReader) -> None:
+    loader, plain = loader_of(broken, crc="always"), loader_of(whole)
+    bad: set[int] = set()
+    for position in (7, 8, 3):
+        flip(broken, position, "image")
+        bad.add(key_hashes(whole)[position])
+        check_epoch(loader, plain, bad)

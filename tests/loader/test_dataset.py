@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from flatout.errors import ConfigError, LoaderError
 from flatout.loader.collate import Collate
 from flatout.loader.dataset import FastDataset
+from flatout.loader.loader import FastDataLoader
 from flatout.loader.machine import Machine
 from flatout.store import DataPreprocessor, StoreReader
 
@@ -162,3 +163,20 @@ def test_a_transform_in_workers(store: StoreReader) -> None:
 
 def map_label(sample: dict[str, torch.Tensor], add: int) -> torch.Tensor:
     return sample["label"] + add
+
+
+def test_a_loader_reads_what_the_dataset_reads(store: StoreReader) -> None:
+    dataset = FastDataset(store, fields=["label", "coded"], crc="off", io="pread")
+    loader = FastDataLoader(dataset, 16, num_workers=0)
+    batch = next(iter(loader))
+    assert set(batch) == {"label", "coded", "key"}
+    for at, sample in enumerate(dataset[at] for at in range(16)):
+        assert all(torch.equal(batch[name][at], value) for name, value in sample.items())
+    assert (loader._read.crc, loader._read.io) == ("off", "pread")
+
+
+def test_a_loader_refuses_a_transform_that_it_would_not_run(store: StoreReader) -> None:
+    with pytest.raises(ConfigError, match=r"would not run the dataset.s transform.*torch DataLoader"):
+        FastDataLoader(FastDataset(store, transform=dict))
+    augmented = FastDataset(store, transform=dict, use_gpu_augment=True)
+    assert len(FastDataLoader(augmented, 1)) == len(store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from flatout.loader.collate import Collate
 from flatout.loader.dataset import FastDataset
 from flatout.loader.loader import FastDataLoader
 from flatout.loader.samples import SampleReader
-from flatout.store import StoreReader
+from flatout.store import StoreReader, checks
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="forks"),
@@ -184,3 +185,25 @@ def test_a_dataloader_reads_a_batch_with_one_call(store: StoreReader, monkeypatc
     loader: Any = DataLoader(FastDataset(store), 40, shuffle=True, collate_fn=Collate(store.fields))
     assert sorted(keys_of(loader)) == sorted(epoch_keys(store, 0))
     assert sizes == [40, 40, 23]
+
+
+def test_a_fork_while_a_shards_tables_are_loaded(store: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that the loading thread holds may be missing in the child."""
+    wanted, real, parent = store.shard(0).keys(), checks.tables_crc, os.getpid()
+    is_inside, may_go_on = threading.Event(), threading.Event()
+
+    def waiting(tables: Any) -> int:
+        if os.getpid() == parent:
+            is_inside.set()
+            may_go_on.wait(WAIT_S)
+        return real(tables)
+
+    monkeypatch.setattr(checks, "tables_crc", waiting)
+    thread = threading.Thread(target=StoreReader(store.folder).shard(0).keys)
+    thread.start()
+    try:
+        assert is_inside.wait(WAIT_S)
+        assert in_child(lambda: StoreReader(store.folder).shard(0).keys()) == wanted
+    finally:
+        may_go_on.set()
+        thread.join()

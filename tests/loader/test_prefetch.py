@@ -148,3 +148,30 @@ def test_the_switch_interval_is_low_while_producers_live() -> None:
     assert sys.getswitchinterval() == pytest.approx(before)
     Prefetcher(lambda number: number, 0, 0, 1)
     assert sys.getswitchinterval() == pytest.approx(before)
+
+
+def test_a_producer_that_drops_another_stream_waits_for_nobody() -> None:
+    """The collector runs where it likes: also in a producer with a lock that the other's producers wait for."""
+    lock, is_waiting = threading.Lock(), threading.Event()
+
+    def make_locked(number: int) -> int:
+        is_waiting.set()
+        with lock:
+            return number
+
+    lock.acquire()
+    dropped = [Prefetcher(make_locked, 0, 1, 1)]
+    assert is_waiting.wait(WAIT_S)
+
+    def make_dropping(number: int) -> int:
+        dropped.clear()
+        lock.release()
+        return number
+
+    stream = Prefetcher(make_dropping, 0, 1, 1)
+    assert stream.take() == 0
+    with pytest.raises(RuntimeError):  # released twice
+        stream.take()
+    for thread in producers():
+        thread.join(WAIT_S)
+    assert not producers()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import weakref
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.loader.ragged_items import NUM_RAGGED, RAGGED_FIELDS, padded
 
 from flatout.errors import StoreCorruptError
 from flatout.loader import announce
+from flatout.loader.buffers import WINDOW
 from flatout.loader.crc import CrcCheck
 from flatout.loader.lengths import RaggedRule, length_axis
 from flatout.loader.mount import open_as
@@ -134,3 +136,19 @@ def test_samples_are_announced_where_they_stand(
         assert end == sample.ctypes.data + sample.nbytes
     rows_of(ragged_store, "packed", RaggedRule()).announce(positions)
     assert len(told) == 3
+
+
+def test_what_was_needed_once_is_not_kept_for_good() -> None:
+    pool = FlatPool(np.dtype(np.float32))
+    alive: Any = weakref.WeakValueDictionary()
+
+    def hold(count: int) -> list[Any]:
+        buffers = [pool.take(10) for _ in range(count)]
+        alive.update({id(buffer): buffer for buffer in buffers})
+        return [pool.hand_out(buffer, buffer[:10]) for buffer in buffers]
+
+    hold(300)
+    assert len(alive) == 300
+    for _ in range(20 * WINDOW):
+        hold(2)
+    assert 2 <= len(alive) < 10

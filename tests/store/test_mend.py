@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flatout.config import load_config
 from flatout.errors import StoreCorruptError, StoreError
 from flatout.store import DataPreprocessor, StoreReader, repair, verify
+from flatout.store.job import field_parts
 from flatout.store.mend import config_of_store
 
 pytestmark = pytest.mark.usefixtures("few_shards")
@@ -276,3 +278,44 @@ def test_the_code_of_a_store_runs_only_if_trusted(tmp_path: Path, monkeypatch: p
     assert not (tmp_path / "ran").exists()
     repair(tmp_path / "store", verify(tmp_path / "store"), trusted=True)
     assert verify(tmp_path / "store")
+
+
+def write_pairs(folder: Path) -> dict[str, Any]:
+    """Rows of two files each, whose fields are not in the order of their names."""
+    rows = ["id,z,a"]
+    for number in range(12):
+        for name in "za":
+            np.save(folder / f"{name}{number}.npy", np.full(300, number + (name == "z"), np.float32))
+            os.utime(folder / f"{name}{number}.npy", (1_600_000_000, 1_600_000_000))
+        rows.append(f"{number},z{number}.npy,a{number}.npy")
+    (folder / "pairs.csv").write_text("\n".join(rows) + "\n")
+    fields = {"z": {"kind": "array"}, "a": {"kind": "array"}}
+    return {
+        "manifest": str(folder / "pairs.csv"),
+        "preprocessed_data_dir": str(folder / "store"),
+        "fields": fields,
+    }
+
+
+def test_the_order_of_the_fields_makes_nothing_anew(
+    tmp_path: Path, shard_paths: Callable[..., list[Path]]
+) -> None:
+    settings = write_pairs(tmp_path)
+    DataPreprocessor(settings).run()
+    expected = hash_of(tmp_path / "store")
+    shard_paths(tmp_path / "store")[0].unlink()
+    assert mended(tmp_path / "store", expected).unchanged > 0
+    assert list(config_of_store(tmp_path / "store").fields) == ["z", "a"]
+    for fields in (settings["fields"], dict(reversed(settings["fields"].items()))):
+        stats = DataPreprocessor({**settings, "fields": fields}).run()
+        assert (stats.processed, stats.unchanged) == (0, 12)
+
+
+def test_a_mask_of_another_volume_is_another_mask() -> None:
+    fields = load_config(
+        {"fields": {"v": {"kind": "volume"}, "a": {"kind": "volume"}, "m": {"kind": "mask"}}}
+    ).fields
+    swapped = {name: fields[name] for name in ("a", "v", "m")}
+    named = {**swapped, "m": fields["m"].model_copy(update={"of": "v"})}
+    assert field_parts(fields) != field_parts(swapped)
+    assert field_parts(fields) == field_parts(named)

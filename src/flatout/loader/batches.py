@@ -167,7 +167,9 @@ class EvenBatches:
     def samples_after(self, epoch: int, batch: int) -> int:
         return min(batch * self.rule.global_batch, self.rule.num_samples)
 
-    def batch_after(self, epoch: int, samples: int) -> int:
+    def batch_after(self, epoch: int, samples: int) -> int | None:
+        if samples % self.rule.global_batch and samples != self.rule.num_samples:
+            return None
         return -(-samples // self.rule.global_batch)
 
     def lookup(self) -> Lookup:

@@ -23,31 +23,24 @@ WINDOW = 256
 have held a whole epoch once, which is no reason to keep its memory for good."""
 
 
-class BufferPool:
-    """Buffers of one shape and dtype."""
+class FreeBuffers:
+    """Buffers that nobody looks at. Threads and finalisers may share it."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self._shape = shape
-        self._dtype = dtype
+    def __init__(self) -> None:
         self._free: SimpleQueue[Array] = SimpleQueue()
         self._num_taken = 0
         self._num_idle = 0
 
-    @property
-    def row_bytes(self) -> int:
-        return self._dtype.itemsize * math.prod(self._shape[1:])
-
-    def take(self) -> Array:
-        """A buffer that nobody looks at; its contents are whatever was there."""
+    def take(self) -> Array | None:
+        """One of them, if there is one; its contents are whatever was there."""
         self._shrink()
         try:
             return self._free.get_nowait()
         except Empty:
-            return np.empty(self._shape, self._dtype)
+            return None
 
-    def hand_out(self, buffer: Array, count: int) -> torch.Tensor:
-        """The first `count` rows as a tensor; the buffer comes back when no one holds them."""
-        view = buffer[:count]
+    def lend(self, buffer: Array, view: Array) -> torch.Tensor:
+        """A view of a buffer as a tensor; the buffer comes back when no one holds it."""
         weakref.finalize(view, self._free.put, buffer).atexit = False
         return torch.from_numpy(view)
 
@@ -61,6 +54,28 @@ class BufferPool:
             with suppress(Empty):
                 self._free.get_nowait()
         self._num_taken, self._num_idle = 0, self._free.qsize()
+
+
+class BufferPool:
+    """Buffers of one shape and dtype."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._shape = shape
+        self._dtype = dtype
+        self._free = FreeBuffers()
+
+    @property
+    def row_bytes(self) -> int:
+        return self._dtype.itemsize * math.prod(self._shape[1:])
+
+    def take(self) -> Array:
+        """A buffer that nobody looks at; its contents are whatever was there."""
+        buffer = self._free.take()
+        return np.empty(self._shape, self._dtype) if buffer is None else buffer
+
+    def hand_out(self, buffer: Array, count: int) -> torch.Tensor:
+        """The first `count` rows as a tensor; the buffer comes back when no one holds them."""
+        return self._free.lend(buffer, buffer[:count])
 
 
 class PinnedPool(BufferPool):

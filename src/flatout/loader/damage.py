@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from itertools import chain
 
 import numpy as np
@@ -36,7 +37,11 @@ class DamageLog:
     @property
     def keys(self) -> list[str]:
         """Keys of the samples, in the order of the split."""
-        return [key for _, (key,) in sorted(self._found.items())]
+        return [key for _, (key,) in sorted(self._found.copy().items())]  # others may be adding
+
+    def among(self, positions: Array) -> list[int]:
+        """Those of the positions that were found damaged before."""
+        return sorted({position for position in positions.tolist() if position in self._found})
 
     def add(self, position: int, key: str, error: Exception) -> None:
         """Note a sample, and warn of it the first time."""
@@ -52,12 +57,21 @@ class Skipper:
         gather: positions in, batch out; raises one of DAMAGE.
         num_samples: of the split.
         report: told the position of each damaged sample, and the error.
+        known: positions in, those found damaged before out. They are tried first: looking at every sample of
+            the batch again, in each epoch, would cost a gather a sample.
     """
 
-    def __init__(self, gather: Gather, num_samples: int, report: Callable[[int, Exception], None]) -> None:
+    def __init__(
+        self,
+        gather: Gather,
+        num_samples: int,
+        report: Callable[[int, Exception], None],
+        known: Callable[[Array], Collection[int]] = lambda positions: (),
+    ) -> None:
         self._gather = gather
         self._num_samples = num_samples
         self._report = report
+        self._known = known
 
     def fetch(self, positions: Array) -> tuple[Batch, Array]:
         """The batch, and which of its samples are their own and not stand-ins.
@@ -68,8 +82,12 @@ class Skipper:
         try:
             return self._gather(positions), np.ones(len(positions), bool)
         except DAMAGE:
-            wanted, bad = self._readable(positions)
-            return self._gather(wanted), ~is_in(positions, bad)
+            known = {position for position in self._known(positions) if self._is_bad(position)}
+        if known:
+            with suppress(*DAMAGE):  # there is more of it
+                return self._gather(stand_in(positions, known, self._num_samples)), ~is_in(positions, known)
+        wanted, bad = self._readable(positions)
+        return self._gather(wanted), ~is_in(positions, bad)
 
     def _readable(self, positions: Array) -> tuple[Array, set[int]]:
         """The positions with stand-ins in place, and those of the batch that are damaged."""

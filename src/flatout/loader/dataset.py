@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -74,6 +75,20 @@ class FastDataset(Dataset[Any]):
         self._reader: SampleReader | None = None
         if cache_in_memory:
             self._fill(machine or describe_machine(look_for_gpu=False))
+
+    @property
+    def read_rule(self) -> ReadRule:
+        """How a loader reads the same samples.
+
+        Raises:
+            ConfigError: there is a transform of single samples, which a loader does not run.
+        """
+        if self.transform is not None and not self.use_gpu_augment:
+            raise ConfigError(
+                "FastDataLoader makes whole batches and would not run the dataset's transform. Give the "
+                "dataset to a torch DataLoader, or transform batches"
+            )
+        return replace(self._rule, fields=self.fields)
 
     @property
     def sample_bytes(self) -> int:

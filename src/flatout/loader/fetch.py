@@ -48,6 +48,8 @@ class ReadRule:
     """How many decompressed samples of compressed fields are kept; None: none."""
     on_device: bool = False
     """Hold the whole split in the device's memory."""
+    fields: tuple[str, ...] | None = None
+    """Which fields a loader's batches have; None: all."""
 
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():
@@ -103,8 +105,8 @@ class Fetcher:
         self._places = Places.of(store, positions)
         self._fixed: dict[str, _Fixed] = {}
         self._ragged: dict[str, RaggedRows] = {}
-        for spec in store.fields.values():
-            self._open(spec)
+        for name in store.fields if rule.fields is None else rule.fields:
+            self._open(store.fields[name])
         keys = LoadedRows(store.numbers["key_hash"][positions].view(np.int64))
         self._add(KEY, keys, np.dtype(np.int64), ())
 
@@ -133,7 +135,8 @@ class Fetcher:
             raise IndexError(f"positions {positions.min()}..{positions.max()} of {len(self._places)} samples")
         gather = partial(self._gather, crop_seed=crop_seed)
         if self.skips:
-            batch, is_own = Skipper(gather, len(self._places), self._note).fetch(positions)
+            skipper = Skipper(gather, len(self._places), self._note, self._damage.among)
+            batch, is_own = skipper.fetch(positions)
             batch[VALID] = torch.from_numpy(is_own)
             return batch
         try:

@@ -1,4 +1,7 @@
-"""Kept: what a loader holds on to from one stream of batches to the next: caches, and samples found damaged."""
+"""Kept: what a loader holds on to from one stream of batches to the next.
+
+The open split with its maps, buffers and the checksums compared so far; caches; and samples found damaged.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ class Kept:
         self._pid: int | None = None
         self._caches: dict[str, SampleCache] = {}
         self._resident: Resident | None = None
+        self._fetcher: Fetcher | None = None
 
     @property
     def stats(self) -> CacheStats:
@@ -39,9 +43,12 @@ class Kept:
             ConfigError, LoaderError: the split cannot be held on the device.
         """
         if self._pid != os.getpid():
-            self._pid, self._caches, self._resident = os.getpid(), self._new_caches(store, positions), None
+            self._pid, self._caches = os.getpid(), self._new_caches(store, positions)
+            self._resident = self._fetcher = None
         if self._resident is not None:
             return self._resident
+        if self._fetcher is not None and self._fetcher.batch_size == batch_size:
+            return self._fetcher
         fetcher = Fetcher(
             store,
             positions,
@@ -55,7 +62,9 @@ class Kept:
             num_bytes = fetcher.bytes_per_row * len(positions)
             check_resident(store.fields, num_bytes, free_bytes(transfer.device), transfer.device)
             self._resident = Resident(fetcher, transfer.device)
-        return self._resident or fetcher
+            return self._resident
+        self._fetcher = fetcher
+        return fetcher
 
     def pick(self, batch: Batch) -> Batch:
         """A batch that has arrived, with the rows that were on the device already."""
@@ -72,4 +81,4 @@ class Kept:
         return {name: SampleCache(rule.num_samples, most[name]) for name in packed}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pid": None, "_caches": {}, "_resident": None}
+        return {**self.__dict__, "_pid": None, "_caches": {}, "_resident": None, "_fetcher": None}

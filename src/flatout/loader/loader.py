@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from flatout.loader.state import LoaderState
 from flatout.loader.tokens import TokenBatches
 from flatout.loader.transfer import Arrive, Batch, Transfer
 from flatout.store import StoreReader
+from flatout.store.checks import crc32c
 
 UNIT_BYTES = 2 << 20
 """Small batches are handed over together up to this size: one at a time, the hand-over costs 30 %."""
@@ -70,9 +72,11 @@ class FastDataLoader:
         as padded length x samples allows, whatever `batch_size` is.
 
         Raises:
-            ConfigError: there is no such split, nothing is ragged, or a sample alone exceeds `max_tokens`.
+            ConfigError: there is no such split, nothing is ragged, a sample alone exceeds `max_tokens`, or a
+                given dataset has a transform, which would not be run.
         """
         if isinstance(store, FastDataset):
+            read = read or store.read_rule
             split, store = store.split if split is None else split, store.store
         self.store = store if isinstance(store, StoreReader) else StoreReader(store)
         self.batch_size = batch_size
@@ -88,6 +92,7 @@ class FastDataLoader:
         lengths = None
         if length_buckets or max_tokens is not None:
             lengths = planned_lengths(self.store, self._positions, self._read.ragged, max_tokens)
+        self._order_seed = getattr(order, "seed", seed)
         self._plan = BatchPlan(order, batch_size, drop_last, lengths, max_tokens)
         self._num_threads = min(2, os.cpu_count() or 1) if num_workers is None else num_workers
         self._depth = max(1, prefetch_factor)
@@ -124,14 +129,15 @@ class FastDataLoader:
         """The next iterator continues where the state was taken, on any number of ranks.
 
         Raises:
-            LoaderStateError: the state is of another store, split, order or seed.
+            LoaderStateError: the state is of another store, split, order or seed, or is none that a loader has.
         """
         loaded = LoaderState.from_dict(state)
         loaded.check_fits(self._state(loaded.epoch, 0))
-        if not 0 <= loaded.samples <= loaded.num_samples or loaded.global_batch < 1:
-            raise LoaderStateError(f"the saved state stands at sample {loaded.samples} of {loaded.num_samples}")
         resumed = (loaded.global_batch, loaded.max_tokens)
-        batches = self._plan.batches(*rank_and_world(*self._ranks), *resumed)
+        rank, world = rank_and_world(*self._ranks)
+        if self._plan.max_tokens is None:
+            loaded.check_ranks(world)
+        batches = self._plan.batches(rank, world, *resumed)
         if isinstance(batches, TokenBatches):
             batches.check_room(self._plan.max_tokens or 0)
         batch = batches.batch_after(loaded.epoch, loaded.samples)
@@ -181,16 +187,21 @@ class FastDataLoader:
             self._made = key, self._plan.batches(*key)
         return self._made[1]
 
+    @cached_property
+    def _keys_digest(self) -> str:
+        return f"{crc32c(self.store.numbers['key_hash'][self._positions]):08x}"
+
     def _state(self, epoch: int, batch: int) -> LoaderState:
         batches = self._batches()
         return LoaderState(
-            order=batches.name,
+            order=batches.name if self._order_seed == self._seed else f"{batches.name} of {self._order_seed}",
             seed=self._seed,
             epoch=epoch,
             samples=batches.samples_after(epoch, batch),
             num_samples=batches.num_samples,
             global_batch=batches.global_batch,
             store=self.store.meta.content_hash,
+            keys=self._keys_digest,
             max_tokens=batches.max_tokens,
         )
 

@@ -9,11 +9,12 @@ every order it knows nothing of ranks, so it is the same on any number of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flatout.loader.order import Positions
+from flatout.loader.order import Positions, digest_of
 from flatout.loader.permutation import VERSION, permute
 from flatout.seeding import child_seed
 
@@ -36,9 +37,9 @@ class ShardLocal:
         edges = np.flatnonzero(np.diff(shards[order])) + 1
         return cls(tuple(np.split(order, edges)), seed, window)
 
-    @property
+    @cached_property
     def name(self) -> str:
-        return f"shard-local-{VERSION}-{self.window}"
+        return f"shard-local-{VERSION}-{self.window}-{digest_of(*self.members)}"
 
     @property
     def num_samples(self) -> int:

@@ -5,7 +5,9 @@ An order knows nothing of ranks, batches or prefetching, so none of them can cha
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -64,7 +66,10 @@ class Weighted:
     num_samples: int
     cumulative: NDArray[np.float64]
     seed: int = 0
-    name: str = f"weighted-{VERSION}"
+
+    @cached_property
+    def name(self) -> str:
+        return f"weighted-{VERSION}-{digest_of(self.cumulative)}"
 
     @classmethod
     def of(cls, weights: NDArray[np.float64], seed: int = 0, num_samples: int | None = None) -> Weighted:
@@ -92,7 +97,10 @@ class Balanced:
     members: tuple[Positions, ...]
     """Positions of each class's samples."""
     seed: int = 0
-    name: str = f"balanced-{VERSION}"
+
+    @cached_property
+    def name(self) -> str:
+        return f"balanced-{VERSION}-{digest_of(*self.members)}"
 
     @classmethod
     def of(cls, labels: NDArray[np.int64], seed: int = 0, num_samples: int | None = None) -> Balanced:
@@ -117,6 +125,15 @@ class Balanced:
                 )
                 found[mine[chosen]] = members[shuffled]
         return found
+
+
+def digest_of(*arrays: NDArray[np.generic]) -> str:
+    """What tells an order by its arrays, for its name: a state must not fit one of other weights or classes."""
+    found = 0
+    for array in arrays:
+        found = zlib.crc32(len(array).to_bytes(8, "little"), found)
+        found = zlib.crc32(np.ascontiguousarray(array).data, found)
+    return f"{found:08x}"
 
 
 def draw_uniforms(seed: int, start: int, stop: int) -> NDArray[np.float64]:

@@ -49,7 +49,7 @@ class Prefetcher(Generic[Item]):
         self._turn = 0
         self._stop = threading.Event()
         self._threads = [
-            threading.Thread(
+            _Producer(
                 target=_produce,
                 args=(lane, make, first + number * unit, unit, num_threads * unit, self._stop),
                 name=f"flatout-producer-{number}",
@@ -110,6 +110,10 @@ class Prefetcher(Generic[Item]):
         return items
 
 
+class _Producer(threading.Thread):
+    """A thread that makes items."""
+
+
 class _Lane:
     """One producer's way to the consumer.
 
@@ -152,14 +156,15 @@ def _produce(
         number += step
 
 
-def _close(stop: threading.Event, lanes: list[_Lane], threads: list[threading.Thread], pid: int) -> None:
+def _close(stop: threading.Event, lanes: list[_Lane], threads: list[_Producer], pid: int) -> None:
     stop.set()
     if os.getpid() != pid:  # a forked child has no threads to wait for
         return
     for lane in lanes:
         lane.room.put(None)
-    # A producer that collects its own Prefetcher waits for nobody: others may wait for a lock that it holds.
-    if threading.current_thread() not in threads:
+    # A producer that collects a Prefetcher waits for nobody: others may wait for a lock that it holds. Those of
+    # one loader share its cache.
+    if not isinstance(threading.current_thread(), _Producer):
         for thread in threads:
             if thread.ident is not None:  # it was started
                 thread.join()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Sequence
-from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
 import torch
 
+from flatout.loader.buffers import FreeBuffers
 from flatout.loader.cache import SampleCache
 from flatout.loader.crc import CrcCheck
 from flatout.loader.crop import crop_starts
@@ -173,17 +172,13 @@ class FlatPool:
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype
-        self._free: SimpleQueue[Array] = SimpleQueue()
+        self._free = FreeBuffers()
 
     def take(self, num_items: int) -> Array:
-        try:
-            buffer = self._free.get_nowait()
-            if buffer.size >= num_items:
-                return buffer
-        except Empty:
-            pass
+        buffer = self._free.take()
+        if buffer is not None and buffer.size >= num_items:
+            return buffer
         return np.empty(num_items + num_items // 4, self._dtype)
 
     def hand_out(self, buffer: Array, view: Array) -> torch.Tensor:
-        weakref.finalize(view, self._free.put, buffer).atexit = False
-        return torch.from_numpy(view)
+        return self._free.lend(buffer, view)

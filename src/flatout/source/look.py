@@ -64,6 +64,8 @@ class Looker:
     allow_outside: bool
     by_content: bool = False
     """Hash the files instead of trusting their size and time."""
+    order: tuple[int, ...] = ()
+    """In which order cells count; empty: as they stand."""
 
     def __call__(self, block: tuple[Sequence[Cells], Sequence[int]]) -> Looks:
         """A block of rows: the cells and the digest of each."""
@@ -83,15 +85,15 @@ class Looker:
 
     def at(self, cells: Cells) -> Files:
         """What the files of one row add up to; an unusable path is a file that is not there."""
-        found = Files()
-        for cell in cells:
-            if cell is None:
+        found, places = Files(), [""] * len(cells)
+        for at in self.order or range(len(cells)):
+            if (cell := cells[at]) is None:
                 continue
             try:
-                place = self._add(found, cell)
+                places[at] = self._add(found, cell)
             except (OSError, SampleError):
-                place, found.is_missing = str(getattr(cell, "name", cell)), True
-            found.path = found.path or place
+                places[at], found.is_missing = str(getattr(cell, "name", cell)), True
+        found.path = next(filter(None, places), "")
         return found
 
     def _add(self, found: Files, cell: Any) -> str:

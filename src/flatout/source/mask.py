@@ -52,6 +52,15 @@ def make_steps(name: str, field: MaskField, fields: Mapping[str, AnyField]) -> S
     return _MaskSteps(name, field, *_owner(field, fields))
 
 
+def owner_name(field: MaskField, fields: Mapping[str, AnyField]) -> str:
+    """The image or volume that a mask belongs to: the first, unless it says.
+
+    Raises:
+        ConfigError: there is no such field.
+    """
+    return _owner(field, fields)[0]
+
+
 def _owner(field: MaskField, fields: Mapping[str, AnyField]) -> tuple[str, VolumeField | ImageField]:
     found = {key: other for key, other in fields.items() if isinstance(other, VolumeField | ImageField)}
     name = field.of or next(iter(found), None)

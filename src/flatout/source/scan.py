@@ -59,7 +59,7 @@ def scan_rows(
     """
     digests = manifest.digests(columns)
     names = _file_columns(manifest, columns)
-    look = Looker(os.fspath(manifest.base_path), allow_outside, checksum)
+    look = Looker(os.fspath(manifest.base_path), allow_outside, checksum, _by_name(names))
     settled_ns = time.time_ns() - SETTLED_NS
     dtypes = ("i8", "i8", "u8", "?", "u8", "?", "u8")
     states = RowStates([], *(np.zeros(len(manifest), dtype) for dtype in dtypes))
@@ -101,7 +101,7 @@ def rows_that_moved(
         parts = (_records(states, block) for block in _blocks(positions))
         are_same = [is_same for part in spread(are_as_found, parts) for is_same in part]
         positions = positions[~np.array(are_same, bool)]
-    look = Looker(os.fspath(manifest.base_path), allow_outside)
+    look = Looker(os.fspath(manifest.base_path), allow_outside, order=_by_name(names))
     moved = []
     for block in _blocks(positions):
         digests = manifest.take(block).digests(columns)
@@ -125,6 +125,11 @@ def _cells(manifest: Manifest, names: Sequence[str], positions: Array) -> list[C
 def _records(states: RowStates, block: Array) -> tuple[list[str], list[int], list[int]]:
     paths = [states.paths[at] for at in block.tolist()]
     return paths, states.sizes[block].tolist(), states.mtimes_ns[block].tolist()
+
+
+def _by_name(names: Sequence[str]) -> tuple[int, ...]:
+    """The order of the names: fields in another order are the same fields."""
+    return tuple(sorted(range(len(names)), key=names.__getitem__))
 
 
 def _file_columns(manifest: Manifest, columns: Sequence[str]) -> list[str]:

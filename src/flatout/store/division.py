@@ -34,7 +34,8 @@ def _column(manifest: Manifest, name: str | None, setting: str) -> Any:
     if name not in manifest.table.column_names:
         raise ConfigError(
             f"{setting}: the manifest has no column '{name}'; it has: "
-            f"{', '.join(manifest.table.column_names)}. Set another; if an earlier prepare chose it, --force divides anew"
+            f"{', '.join(manifest.table.column_names)}. Set another; if an earlier prepare chose it, --force "
+            "divides anew"
         )
     return manifest.table[name]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.config import Config
-from flatout.config.fields import AnyField, FieldSection, LabelField
+from flatout.config.fields import AnyField, FieldSection, ImageField, LabelField, MaskField, VolumeField
 from flatout.config.prepare import PrepareSettings
 from flatout.config.source import SourceSettings
 from flatout.errors import ConfigError
@@ -208,15 +208,21 @@ def field_parts(fields: Mapping[str, AnyField]) -> dict[str, Any]:
     kinds = sorted({section.kind for section in fields.values()})
     libraries = sorted({library for kind in kinds for library in LIBRARIES.get(kind, ())})
     return {
-        "fields": {name: _parameters(section) for name, section in fields.items()},
+        "fields": {name: _parameters(section, fields) for name, section in fields.items()},
         "kinds": {kind: VERSIONS.get(kind, 1) for kind in kinds},
         "libraries": {library: _version(library) for library in libraries},
     }
 
 
-def _parameters(section: AnyField) -> dict[str, Any]:
+def _parameters(section: AnyField, fields: Mapping[str, AnyField]) -> dict[str, Any]:
     """A field's settings where they differ from the defaults: a new setting makes no store out of date."""
-    return {"kind": section.kind, **section.model_dump(mode="json", exclude_defaults=True)}
+    parameters = {"kind": section.kind, **section.model_dump(mode="json", exclude_defaults=True)}
+    num_owners = sum(isinstance(other, VolumeField | ImageField) for other in fields.values())
+    if isinstance(section, MaskField) and section.of is None and num_owners > 1:
+        from flatout.source.mask import owner_name
+
+        parameters["of"] = owner_name(section, fields)  # the first of several: their order counts
+    return parameters
 
 
 def kept_settings(config: Config) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -32,12 +32,17 @@ def config_of_store(folder: Path, *, trusted: bool = False) -> Config:
         StoreError: the store was made from a dataset object, which only its program has; or by code that
             nobody has vouched for.
     """
-    settings = dict(load_metadata(folder).settings)
+    meta = load_metadata(folder)
+    settings = dict(meta.settings)
     if settings.get("manifest") is None:
         raise StoreError(
             f"{folder} was made from a dataset object: its sources are not known here. Run "
             "DataPreprocessor.from_dataset(dataset, output_dir).run(force=True) in the program that has it"
         )
+    if fields := settings.get("fields"):
+        # The root is written in order of names; a mask belongs to the first volume of the config's order.
+        names = [spec.name for spec in meta.fields]
+        settings["fields"] = {name: fields[name] for name in sorted(fields, key=_rank_in(names))}
     config_dir = settings.pop("config_dir", None)
     config = load_config({**settings, "preprocessed_data_dir": str(folder)}, environ={})
     # Looked for in the config, not in the settings: other spellings of a key mean the same.
@@ -51,6 +56,12 @@ def config_of_store(folder: Path, *, trusted: bool = False) -> Config:
     # A folder that a stranger names may not be imported from at all: a module there could be called nibabel.
     config._config_dir = Path(config_dir) if trusted and config_dir is not None else None
     return config
+
+
+def _rank_in(names: Sequence[str]) -> Callable[[str], int]:
+    """Sorts by place among the names, what is not among them last."""
+    ranks = {name: rank for rank, name in enumerate(names)}
+    return lambda name: ranks.get(name, len(ranks))
 
 
 def repair(

@@ -133,7 +133,7 @@ class Worker:
         return len(pairs), self._receipts()
 
     def _finish(self) -> list[Any]:
-        """Write the shard; its receipt comes later. A few shards, all of them written, may wait for the disk."""
+        """Write the shard; its receipt comes later. Some shards that are written may wait for the disk."""
         if len(self._behind) >= MAX_BEHIND:
             wait(self._behind, return_when=FIRST_COMPLETED)
         receipts = self._receipts()

@@ -156,7 +156,7 @@ def test_a_failed_export_leaves_nothing(
 def test_a_disk_that_fills_up_is_told_and_the_process_lives(
     store: StoreReader, tmp_path: Path, num_bytes: int
 ) -> None:
-    """In a process of its own: a file that libhdf5 cannot close ends its process by a signal, some time later."""
+    """In a process of its own: a file that libhdf5 cannot close ends its process by a signal, later."""
     program = (
         "import resource, signal, sys\n"
         "from pathlib import Path\n"

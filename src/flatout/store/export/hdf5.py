@@ -31,7 +31,7 @@ def write(samples: Samples, path: Path) -> None:
 
 
 class _PatientFile(io.FileIO):
-    """A file that keeps its first error for `check`: libhdf5 cannot close a file whose writes fail, and crashes."""
+    """Keeps its first error for `check`: libhdf5 cannot close a file whose writes fail, and crashes."""
 
     error: OSError | None = None
 
