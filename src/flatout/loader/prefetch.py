@@ -7,12 +7,14 @@ of its own, so the hand-over needs no lock between them and the order needs no s
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -60,6 +62,8 @@ class Prefetcher(Generic[Item]):
         if self._threads:
             _switching.enter()
         self._finalizer = weakref.finalize(self, _close, self._stop, self._lanes, self._threads, self.pid)
+        _close_at_exit()
+        _living.add(self)
         for thread in self._threads:
             thread.start()
 
@@ -170,6 +174,23 @@ def _close(stop: threading.Event, lanes: list[_Lane], threads: list[_Producer], 
                 thread.join()
     if threads:
         _switching.leave()
+
+
+_living: weakref.WeakSet[Prefetcher[Any]] = weakref.WeakSet()
+
+
+@cache
+def _close_at_exit() -> None:
+    """End the producers before the interpreter runs its finalisers, to which they would add others meanwhile.
+
+    What is registered last runs first, and the finalisers were registered with the first one made.
+    """
+    atexit.register(_close_living)
+
+
+def _close_living() -> None:
+    for stream in list(_living):
+        stream.close()
 
 
 class _Switching:
