@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from flatout.errors import LoaderStateError
+from flatout.lazy import cached_property
 from flatout.loader.batches import Batches
 from flatout.loader.cache import CacheStats
 from flatout.loader.dataset import FastDataset, split_positions

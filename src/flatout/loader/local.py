@@ -9,11 +9,11 @@ every order it knows nothing of ranks, so it is the same on any number of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flatout.lazy import cached_property
 from flatout.loader.order import Positions, digest_of
 from flatout.loader.permutation import VERSION, permute
 from flatout.seeding import child_seed

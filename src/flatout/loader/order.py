@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flatout.errors import ConfigError
+from flatout.lazy import cached_property
 from flatout.loader.permutation import VERSION, mix, permute
 from flatout.seeding import child_seed
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from flatout.errors import ConfigError
+from flatout.lazy import cached_property
 from flatout.loader import buckets, token_plan
 from flatout.loader.batches import BLOCK, Batches, BatchRule, EvenBatches
 from flatout.loader.buckets import Bucketed

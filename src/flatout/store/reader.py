@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flatout.errors import ConfigError, StoreCorruptError, StoreError
+from flatout.lazy import cached_property
 from flatout.store.byte_source import MappedBytes, OpenBytes
 from flatout.store.index import read_index, read_numbers
 from flatout.store.metadata import SHARD_FOLDER, StoreMeta, is_replaced, load_metadata
