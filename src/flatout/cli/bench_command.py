@@ -9,9 +9,10 @@ import typer
 from rich.table import Table
 
 from flatout.bench import PrepareBench, bench_prepare
+from flatout.cli.bench_figures import figures, print_progress
 from flatout.cli.bench_load import load
 from flatout.cli.options import JsonOption
-from flatout.cli.output import console, emit_json, error_console
+from flatout.cli.output import console, emit_json
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 app.command("load")(load)
@@ -48,21 +49,15 @@ def prepare(
     The whole takes about 12 minutes on two cores, with --peers 40. Leave the machine alone meanwhile.
     """
     options = PrepareBench(seconds, rounds, samples, num_workers, data, scratch, has_peers=peers)
-    document = bench_prepare(options, _say)
+    document = bench_prepare(options, print_progress)
     if as_json:
         emit_json(document)
     else:
         _show(document)
 
 
-def _say(text: str) -> None:
-    error_console().print(text, markup=False)
-
-
 def _show(document: dict[str, Any]) -> None:
-    table = Table(title="prepare", title_justify="left")
-    for name in ("figure", "measured", "target"):
-        table.add_column(name, justify="left" if name == "figure" else "right")
+    table = figures("prepare")
     for name, value in document["efficiency"].items():
         table.add_row(f"efficiency {name}", f"{value:.3f}", f">= {TARGETS['efficiency']}")
     table.add_row("safety overhead", f"{document['safety_overhead']:+.1%}", f"<= {TARGETS['safety']:.0%}")

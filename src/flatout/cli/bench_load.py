@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
+from flatout.cli.bench_figures import figures, print_progress
 from flatout.cli.options import JsonOption
-from flatout.cli.output import console, emit_json, error_console
+from flatout.cli.output import console, emit_json
 
 TO_LIMIT = {"signal": 0.85, "image": 0.95, "volume": 0.95, "ragged": 0.6}
 TO_BEST_PEER = {"signal": 3.0, "image": 1.2, "volume": 1.1, "ragged": 1.0}
@@ -66,21 +66,15 @@ def load(
         scratch=scratch,
         **({"cases": tuple(case)} if case else {}),
     )
-    document = bench_load(options, _say)
+    document = bench_load(options, print_progress)
     if as_json:
         emit_json(document)
     else:
         _show(document)
 
 
-def _say(text: str) -> None:
-    error_console().print(text, markup=False)
-
-
 def _show(document: dict[str, Any]) -> None:
-    table = Table(title="load", title_justify="left")
-    for name in ("figure", "measured", "target"):
-        table.add_column(name, justify="left" if name == "figure" else "right")
+    table = figures("load")
     for row in (*_race_rows(document["cases"]), *_other_rows(document)):
         table.add_row(*row)
     console().print(table)
