@@ -23,23 +23,50 @@ FLOAT = np.dtype(np.float32)
 
 
 def test_a_buffer_comes_back_when_its_tensor_is_gone() -> None:
-    pool = BufferPool((4, 3), FLOAT)
-    buffer = pool.take()
-    tensor = pool.hand_out(buffer, 2)
+    pool = BufferPool((3,), FLOAT)
+    buffer = pool.take(4)
+    (tensor,) = pool.hand_out(buffer, [2])
     assert tensor.shape == (2, 3)
-    assert pool.take() is not buffer
+    assert pool.take(4) is not buffer
     del tensor
-    assert pool.take() is buffer
+    assert pool.take(4) is buffer
+
+
+def test_a_buffer_of_several_batches_comes_back_after_the_last() -> None:
+    pool = BufferPool((3,), FLOAT)
+    buffer = pool.take(9)
+    buffer[:] = np.arange(9)[:, None]
+    tensors = pool.hand_out(buffer, [4, 3, 2])
+    assert [tensor[:, 0].tolist() for tensor in tensors] == [[0, 1, 2, 3], [4, 5, 6], [7, 8]]
+    assert [tensor.untyped_storage().nbytes() for tensor in tensors] == [48, 36, 24]  # what torch.save writes
+    while tensors:
+        assert pool.take(9) is not buffer
+        tensors.pop(len(tensors) // 2)
+    assert pool.take(9) is buffer
+
+
+def test_samples_without_a_byte_are_handed_out_too() -> None:
+    pool = BufferPool((0,), FLOAT)
+    assert [tuple(tensor.shape) for tensor in pool.hand_out(pool.take(9), [4, 5])] == [(4, 0), (5, 0)]
+
+
+def test_the_buffer_that_came_back_last_is_used_first() -> None:
+    pool = BufferPool((3,), FLOAT)
+    buffers = [pool.take(4) for _ in range(3)]
+    for buffer in buffers:
+        pool.hand_out(buffer, [4])
+    assert pool.take(4) is buffers[2]
+    assert pool.take(4) is buffers[1]
 
 
 def test_what_was_needed_once_is_not_kept_for_good() -> None:
-    pool = BufferPool((4, 3), FLOAT)
+    pool = BufferPool((3,), FLOAT)
     alive: Any = weakref.WeakValueDictionary()
 
     def hold(count: int) -> list[torch.Tensor]:
-        buffers = [pool.take() for _ in range(count)]
+        buffers = [pool.take(4) for _ in range(count)]
         alive.update({id(buffer): buffer for buffer in buffers})
-        return [pool.hand_out(buffer, 4) for buffer in buffers]
+        return [tensor for buffer in buffers for tensor in pool.hand_out(buffer, [4])]
 
     hold(300)
     assert len(alive) == 300
@@ -49,10 +76,10 @@ def test_what_was_needed_once_is_not_kept_for_good() -> None:
 
 
 def test_its_pool_may_be_gone_before_it() -> None:
-    pool = BufferPool((4, 3), FLOAT)
-    buffer = pool.take()
+    pool = BufferPool((3,), FLOAT)
+    buffer = pool.take(4)
     buffer[:] = 7
-    tensor = pool.hand_out(buffer, 4)
+    (tensor,) = pool.hand_out(buffer, [4])
     del pool, buffer
     gc.collect()
     assert (tensor == 7).all()
@@ -137,18 +164,21 @@ PARTS = {"slice": later_columns, "transposed": turned, "reshaped": flat, "numpy 
 
 
 @pytest.mark.parametrize("kind", LOOKS)
-def test_every_way_to_look_at_a_batch_keeps_its_buffer(kind: str) -> None:
-    pool = BufferPool((4, 3, 5), FLOAT)
-    buffer = pool.take()
+@pytest.mark.parametrize("sizes", [[4], [3, 4, 2], [0, 4]])
+def test_every_way_to_look_at_a_batch_keeps_its_buffer(kind: str, sizes: list[int]) -> None:
+    """Also where several batches share the buffer, and all but one of them are gone."""
+    pool = BufferPool((3, 5), FLOAT)
+    buffer = pool.take(10)
     buffer[:] = np.arange(buffer.size).reshape(buffer.shape)
-    wanted = PARTS.get(kind, same)(torch.from_numpy(buffer.copy()))
-    read = LOOKS[kind](pool.hand_out(buffer, 4))
+    start = sum(sizes[: sizes.index(4)])
+    wanted = PARTS.get(kind, same)(torch.from_numpy(buffer[start : start + 4].copy()))
+    read = LOOKS[kind](pool.hand_out(buffer, sizes)[sizes.index(4)])
     gc.collect()
-    assert pool.take() is not buffer
+    assert pool.take(10) is not buffer
     assert torch.equal(read(), wanted)
     del read
     gc.collect()
-    assert pool.take() is buffer
+    assert pool.take(10) is buffer
 
 
 STEPS = st.lists(
@@ -204,12 +234,13 @@ def test_pinned_buffers_are_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
         return empty(shape, dtype=dtype)
 
     monkeypatch.setattr(torch, "empty", fake_empty)
-    pool = PinnedPool((4, 3), np.dtype(np.uint16))
+    pool = PinnedPool((3,), np.dtype(np.uint16))
     for _ in range(3):
-        buffer = pool.take()
+        buffer = pool.take(4)
         buffer[:] = 9
-        tensor = pool.hand_out(buffer, 2)
-        assert tensor.data_ptr() == buffer.ctypes.data
-        assert tensor.tolist() == [[9, 9, 9]] * 2
-        del tensor, buffer
+        first, second = pool.hand_out(buffer, [2, 1])
+        assert first.data_ptr() == buffer.ctypes.data
+        assert second.untyped_storage().data_ptr() == buffer.ctypes.data
+        assert first.tolist() + second.tolist() == [[9, 9, 9]] * 3
+        del first, second, buffer
     assert asked == [((4, 3), torch.uint16, True)] * 3

@@ -79,7 +79,7 @@ def test_settings_remember_what_was_given(prepared: dict[str, Any]) -> None:
 def test_defaults_are_not_talked_about(prepared: dict[str, Any]) -> None:
     fast, _ = builders(prepared, num_workers="auto")
     fast.build("train")
-    assert fast.notes == ["num_workers: auto is 2 producer threads: 2 cores"]
+    assert fast.notes == ["num_workers: auto is 1 producer thread: 2 cores, of which the consumer has one"]
 
 
 def test_which_splits_are_preloaded(prepared: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from flatout.errors import ConfigError, LoaderError, StoreCorruptError
 from flatout.loader.damage import stand_in
 from flatout.loader.fetch import Fetcher, ReadRule
 from flatout.loader.loader import FastDataLoader
+from flatout.loader.parts import Wanted
 from flatout.store import StoreReader, layout
 
 ALL_FIELDS = ("image", "coded", "packed", "wave", "rolled")
@@ -249,9 +250,9 @@ def test_what_is_known_to_be_damaged_does_not_slow_later_epochs(
     sizes: list[int] = []
     gather = Fetcher._gather
 
-    def counted(fetcher: Fetcher, positions: Any, crop_seed: int = 0) -> Any:
-        sizes.append(len(positions))
-        return gather(fetcher, positions, crop_seed)
+    def counted(fetcher: Fetcher, wanted: Wanted, *others: Any) -> Any:
+        sizes.append(len(wanted.positions))
+        return gather(fetcher, wanted, *others)
 
     monkeypatch.setattr(Fetcher, "_gather", counted)
     flip(broken, 7, "image")

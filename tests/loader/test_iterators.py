@@ -141,9 +141,9 @@ def test_an_exhausted_iterator_stays_exhausted(store: StoreReader) -> None:
 
 def test_nothing_is_done_before_the_first_next(store: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
-    stretch, fetch = Shuffled.stretch, Fetcher.fetch
+    stretch, fetch = Shuffled.stretch, Fetcher.fetch_run
     monkeypatch.setattr(Shuffled, "stretch", lambda *args: (done.append("order"), stretch(*args))[1])
-    monkeypatch.setattr(Fetcher, "fetch", lambda *args: (done.append("fetch"), fetch(*args))[1])
+    monkeypatch.setattr(Fetcher, "fetch_run", lambda *args: (done.append("fetch"), fetch(*args))[1])
     before = producers()
     loader = loader_of(store, BATCH, num_workers=2)
     streams = [iter(loader) for _ in range(3)]

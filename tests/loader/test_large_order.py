@@ -82,13 +82,13 @@ def test_producers_evaluate_only_what_they_make_ahead(store: StoreReader) -> Non
 def test_a_stretch_evaluates_little_more_than_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """The permutation walks on where it leaves the range, which it seldom does."""
     cells: list[int] = []
-    shuffle = permutation._shuffle
+    shuffled = permutation._Grid.shuffled
 
-    def counted(values: Any, *rest: Any) -> Any:
+    def counted(grid: Any, values: Any) -> Any:
         cells.append(len(values))
-        return shuffle(values, *rest)
+        return shuffled(grid, values)
 
-    monkeypatch.setattr(permutation, "_shuffle", counted)
+    monkeypatch.setattr(permutation._Grid, "shuffled", counted)
     for start in (0, 4_999_999, NUM_SAMPLES - BLOCK):
         cells.clear()
         assert len(Shuffled(NUM_SAMPLES, SEED).stretch(9, start, start + BLOCK)) == BLOCK

@@ -22,7 +22,7 @@ def decided(machine: Machine = LINUX, *, is_fast: bool = False, given: Any = (),
     return decide(LoaderSettings(**dict(given)), machine=machine, is_fast=is_fast, **more)
 
 
-@pytest.mark.parametrize(("cores", "standard", "fast"), [(1, 1, 1), (2, 2, 2), (6, 6, 4), (64, 8, 4)])
+@pytest.mark.parametrize(("cores", "standard", "fast"), [(1, 1, 1), (2, 2, 1), (6, 6, 4), (64, 8, 4)])
 def test_auto_follows_the_cores(cores: int, standard: int, fast: int) -> None:
     machine = replace(LINUX, num_cores=cores)
     assert decided(machine).num_workers == standard

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,9 +18,14 @@ from flatout.loader import prefetch
 from flatout.loader.prefetch import SWITCH_S, Prefetcher
 
 
+def each(make: Callable[[int], Any]) -> Callable[[int, int], list[Any]]:
+    """Items made one after the other."""
+    return lambda first, count: [make(number) for number in range(first, first + count)]
+
+
 @given(st.integers(0, 4), st.integers(1, 3), st.integers(1, 5), st.integers(0, 100), st.integers(1, 40))
 def test_items_come_in_order(num_threads: int, depth: int, unit: int, first: int, count: int) -> None:
-    stream = Prefetcher(lambda number: number * 10, first, num_threads, depth, unit)
+    stream = Prefetcher(each(lambda number: number * 10), first, num_threads, depth, unit)
     for number in range(first, first + count):
         assert stream.next_number == number
         assert stream.take() == number * 10
@@ -30,7 +36,7 @@ def test_items_come_in_order(num_threads: int, depth: int, unit: int, first: int
 def test_just_the_depth_is_made_ahead(num_threads: int, depth: int, unit: int) -> None:
     made: list[int] = []
     all_made = threading.Event()
-    num_taken = 4
+    num_taken = 1 + unit  # the first comes alone
     wanted = num_threads * depth * unit + num_taken
 
     def make(number: int) -> int:
@@ -39,7 +45,7 @@ def test_just_the_depth_is_made_ahead(num_threads: int, depth: int, unit: int) -
             all_made.set()
         return number
 
-    stream = Prefetcher(make, 0, num_threads, depth, unit)
+    stream = Prefetcher(each(make), 0, num_threads, depth, unit)
     for _ in range(num_taken):
         stream.take()
     assert all_made.wait(WAIT_S)
@@ -57,13 +63,67 @@ def test_an_error_comes_in_its_items_place_and_again_when_asked_again(num_thread
             raise KeyError("the sixth")
         return number
 
-    stream = Prefetcher(make, 0, num_threads, 4, unit)
+    stream = Prefetcher(each(make), 0, num_threads, 4, unit)
     assert [stream.take() for _ in range(6)] == [0, 1, 2, 3, 4, 5]
     for _ in range(3):
         with pytest.raises(KeyError, match="the sixth"):
             stream.take()
         assert stream.next_number == 6
     assert producers() == before
+
+
+@pytest.mark.parametrize("num_threads", [0, 1])
+def test_a_consumer_that_helps_is_interrupted_at_once(num_threads: int) -> None:
+    """Ctrl-C comes in the main thread, whatever unit that is making; it is not kept for the unit's turn."""
+    is_open, main = threading.Event(), threading.main_thread()
+
+    def make(number: int) -> int:
+        if threading.current_thread() is main:
+            is_open.set()
+            raise KeyboardInterrupt
+        assert is_open.wait(WAIT_S)
+        return number
+
+    stream = Prefetcher(each(make), 0, num_threads, 4)
+    with pytest.raises(KeyboardInterrupt):
+        stream.take()
+    stream.close()
+
+
+def test_an_exit_in_a_producer_comes_in_its_items_place() -> None:
+    failed = threading.Event()
+
+    def make(number: int) -> int:
+        failed.set()
+        raise SystemExit(3)
+
+    stream = Prefetcher(each(make), 0, 1, 1)
+    assert failed.wait(WAIT_S)
+    with pytest.raises(SystemExit):
+        stream.take()
+    stream.close()
+
+
+def test_a_consumer_need_not_wait_for_a_slow_producer() -> None:
+    """One producer is stuck with the first unit that it got: the consumer makes the others meanwhile."""
+    is_stuck, go_on = threading.Event(), threading.Event()
+    made_by: dict[int, bool] = {}
+
+    def make(number: int) -> int:
+        is_producer = threading.current_thread() is not threading.main_thread()
+        if is_producer and not is_stuck.is_set():
+            is_stuck.set()
+            assert go_on.wait(WAIT_S)
+        made_by[number] = is_producer
+        if len(made_by) == 3:  # all that may be made before the first is taken
+            go_on.set()
+        return number
+
+    stream = Prefetcher(each(make), 0, 1, 4)
+    assert is_stuck.wait(WAIT_S)
+    assert [stream.take() for _ in range(6)] == [0, 1, 2, 3, 4, 5]
+    stream.close()
+    assert sum(not is_producer for is_producer in made_by.values()) >= 3
 
 
 def test_an_error_that_nobody_asks_for_is_no_error() -> None:
@@ -75,7 +135,7 @@ def test_an_error_that_nobody_asks_for_is_no_error() -> None:
             raise ValueError
         return number
 
-    stream = Prefetcher(make, 0, 2, 8)
+    stream = Prefetcher(each(make), 0, 2, 8)
     assert failed.wait(WAIT_S)
     assert [stream.take() for _ in range(5)] == [0, 1, 2, 3, 4]
     stream.close()
@@ -83,7 +143,7 @@ def test_an_error_that_nobody_asks_for_is_no_error() -> None:
 
 def test_dropping_it_ends_its_threads() -> None:
     before = producers()
-    stream = Prefetcher(lambda number: number, 0, 3, 2)
+    stream = Prefetcher(each(lambda number: number), 0, 3, 2)
     stream.take()
     assert len(producers() - before) == 3
     del stream
@@ -92,7 +152,7 @@ def test_dropping_it_ends_its_threads() -> None:
 
 def test_a_collected_cycle_ends_its_threads() -> None:
     before = producers()
-    holder: list[Any] = [Prefetcher(lambda number: number, 0, 2, 2)]
+    holder: list[Any] = [Prefetcher(each(lambda number: number), 0, 2, 2)]
     holder.append(holder)
     del holder
     gc.collect()
@@ -101,7 +161,7 @@ def test_a_collected_cycle_ends_its_threads() -> None:
 
 def test_used_after_it_was_closed_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefetch, "POLL_S", 0.01)
-    stream = Prefetcher(lambda number: number, 0, 1, 1)
+    stream = Prefetcher(each(lambda number: number), 0, 1, 1)
     stream.take()
     stream.close()
     stream.close()
@@ -129,7 +189,7 @@ def test_a_producer_may_close_its_own_stream() -> None:
                 pass
         return number
 
-    streams.append(Prefetcher(make, 0, 2, 1))
+    streams.append(Prefetcher(each(make), 0, 2, 1))
     is_known.set()
     assert closed.wait(WAIT_S)
     for thread in producers() - before:
@@ -139,14 +199,14 @@ def test_a_producer_may_close_its_own_stream() -> None:
 
 def test_the_switch_interval_is_low_while_producers_live() -> None:
     before = sys.getswitchinterval()
-    first = Prefetcher(lambda number: number, 0, 1, 1)
-    second = Prefetcher(lambda number: number, 0, 2, 1)
+    first = Prefetcher(each(lambda number: number), 0, 1, 1)
+    second = Prefetcher(each(lambda number: number), 0, 2, 1)
     assert sys.getswitchinterval() == pytest.approx(min(before, SWITCH_S))
     first.close()
     assert sys.getswitchinterval() == pytest.approx(min(before, SWITCH_S))
     second.close()
     assert sys.getswitchinterval() == pytest.approx(before)
-    Prefetcher(lambda number: number, 0, 0, 1)
+    Prefetcher(each(lambda number: number), 0, 0, 1)
     assert sys.getswitchinterval() == pytest.approx(before)
 
 
@@ -160,7 +220,7 @@ def test_a_producer_that_drops_another_stream_waits_for_nobody() -> None:
             return number
 
     lock.acquire()
-    dropped = [Prefetcher(make_locked, 0, 1, 1)]
+    dropped = [Prefetcher(each(make_locked), 0, 1, 1)]
     assert is_waiting.wait(WAIT_S)
 
     def make_dropping(number: int) -> int:
@@ -168,7 +228,7 @@ def test_a_producer_that_drops_another_stream_waits_for_nobody() -> None:
         lock.release()
         return number
 
-    stream = Prefetcher(make_dropping, 0, 1, 1)
+    stream = Prefetcher(each(make_dropping), 0, 1, 1)
     assert stream.take() == 0
     with pytest.raises(RuntimeError):  # released twice
         stream.take()

@@ -109,11 +109,11 @@ def test_copies_run_on_a_side_stream_and_an_event_follows_them(cuda: FakeCuda) -
 
 def test_the_consumers_stream_waits_for_its_batch_when_it_arrives(cuda: FakeCuda) -> None:
     transfer = Transfer("cuda")
-    arrivals = [transfer.send(host_batch()) for _ in range(3)]
+    under_way = [transfer.send(host_batch()) for _ in range(3)]
     training = cuda.current[-1]
     assert not training.waits_for  # nobody waits for what is on its way
-    for number, arrive in enumerate(arrivals):
-        batch: Any = arrive()
+    for number, sent in enumerate(under_way):
+        batch: Any = transfer.receive(sent)
         assert training.waits_for == cuda.events[: number + 1]
         for copy in batch.values():
             assert copy.made_on is cuda.streams[0]
@@ -144,7 +144,7 @@ def test_on_the_cpu_nothing_moves(device: Any) -> None:
     transfer = Transfer(device)
     value = torch.ones(3)
     assert not transfer.is_pinned
-    assert transfer.send({"x": value})()["x"] is value
+    assert transfer.receive(transfer.send({"x": value}))["x"] is value
 
 
 def test_batches_arrive_on_other_devices_restored(store: StoreReader) -> None:

@@ -29,10 +29,10 @@ class FaultWatch(threading.local):
         self._quiet = QUIET_BATCHES
         self.is_cold = False
 
-    def note_batch(self) -> None:
-        """Call once a batch: compares the thread's count of major faults with the last time."""
+    def note_batches(self, count: int) -> None:
+        """Call after so many batches: compares the thread's count of major faults with the last time."""
         faults = _major_faults()
-        self._quiet = self._quiet + 1 if faults == self._faults else 0
+        self._quiet = self._quiet + count if faults == self._faults else 0
         self._faults = faults
         self.is_cold = self._quiet < QUIET_BATCHES
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from flatout.errors import ConfigError
 from flatout.loader.order import Order, Positions
 
-BLOCK = 16384
-"""Places of the order computed at a time: 0.2 us each in blocks, 2 us each for a batch of 64 alone."""
-KEPT_BLOCKS = 4
-"""Producers may be in two epochs, and in two blocks of each, at once."""
+BLOCK = 4096
+"""Places of the order computed at a time: 0.02 us each, ten times as much for a batch of 64 alone. The arrays
+on the way fit into a core's own cache, which matters beside a thread that copies batches."""
+KEPT_BLOCKS = 8
+"""Producers may be in two epochs, and in several blocks of each, at once."""
 
 
 class Lookup(Protocol):
@@ -21,6 +22,22 @@ class Lookup(Protocol):
 
     def find(self, epoch: int, batch: int) -> tuple[Positions, int]:
         """The samples of a batch on this rank, and how many of them are not repeats."""
+
+    def find_run(self, epoch: int, first: int, count: int) -> Found:
+        """The samples of batches that follow each other."""
+        found = [self.find(epoch, batch) for batch in range(first, first + count)]
+        positions = [each for each, _ in found]
+        return Found(
+            np.concatenate(positions), [len(each) for each in positions], [valid for _, valid in found]
+        )
+
+
+class Found(NamedTuple):
+    """Samples of several batches, how many each has, and how many of these are not repeats."""
+
+    positions: Positions
+    sizes: list[int]
+    num_valid: list[int]
 
 
 class Batches(Protocol):
@@ -97,7 +114,7 @@ class BatchRule:
         """Rows of the largest batch of this rank."""
         return -(-self.global_batch // self.world)
 
-    def places(self, batch: int) -> tuple[Positions, int]:
+    def places(self, batch: int) -> tuple[range | Positions, int]:
         """This rank's places in the epoch's order, and how many of them are its own."""
         start = batch * self.global_batch
         stop = min(start + self.global_batch, self.num_samples)
@@ -111,7 +128,7 @@ def check_rank(rank: int, world: int) -> None:
         raise ConfigError(f"rank {rank} of {world} ranks does not exist")
 
 
-def share_of(start: int, stop: int, rank: int, world: int, *, is_short: bool) -> tuple[Positions, int]:
+def share_of(start: int, stop: int, rank: int, world: int, *, is_short: bool) -> tuple[range | Positions, int]:
     """A rank's part of places start..stop-1, and how many of it count.
 
     In a short batch, or one that has too few for all, every rank gets equally many, at least one: those past
@@ -120,10 +137,12 @@ def share_of(start: int, stop: int, rank: int, world: int, *, is_short: bool) ->
     size = stop - start
     if not is_short and size >= world:
         low, high = start + size * rank // world, start + size * (rank + 1) // world
-        return np.arange(low, high, dtype=np.int64), high - low
+        return range(low, high), high - low
     each = -(-size // world)
-    mine = np.arange(each * rank, each * (rank + 1), dtype=np.int64)
     num_valid = min(max(size - each * rank, 0), each)
+    if num_valid == each:
+        return range(start + each * rank, start + each * (rank + 1)), num_valid
+    mine = np.arange(each * rank, each * (rank + 1), dtype=np.int64)
     return start + mine % max(size, 1), num_valid
 
 
@@ -185,25 +204,35 @@ class EpochOrder:
         self._num_kept = num_kept
         self._blocks: dict[tuple[int, int], Positions] = {}
 
-    def positions(self, epoch: int, places: Positions) -> Positions:
-        """The samples at these places, which lie close together."""
+    def positions(self, epoch: int, places: range | Positions) -> Positions:
+        """The samples at these places, which lie close together; not to be written to."""
         if not len(places):
-            return places
+            return np.empty(0, np.int64)
         size = self._size
+        if isinstance(places, range):
+            return self._stretch(epoch, places.start, places.stop)
         first, last = int(places.min()) // size, int(places.max()) // size
-        if first == last:
-            return self._block(epoch, first)[places - first * size]
         found = np.empty(len(places), np.int64)
         for block in range(first, last + 1):
             inside = (places >= block * size) & (places < (block + 1) * size)
             found[inside] = self._block(epoch, block)[places[inside] - block * size]
         return found
 
+    def _stretch(self, epoch: int, start: int, stop: int) -> Positions:
+        """Places that follow each other: looks at blocks, 0.5 us, against 8 us by place."""
+        first, last = start // self._size, (stop - 1) // self._size
+        parts = [
+            self._block(epoch, block)[max(start - block * self._size, 0) : stop - block * self._size]
+            for block in range(first, last + 1)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
     def _block(self, epoch: int, block: int) -> Positions:
         known = self._blocks.get((epoch, block))
         if known is None:
             start = block * self._size
             known = self._order.stretch(epoch, start, min(start + self._size, self._order.num_samples))
+            known.flags.writeable = False
             while len(self._blocks) >= self._num_kept:
                 del self._blocks[next(iter(self._blocks))]
             self._blocks[epoch, block] = known
@@ -211,10 +240,19 @@ class EpochOrder:
 
 
 @dataclass(frozen=True)
-class _EvenLookup:
+class _EvenLookup(Lookup):
     order: EpochOrder
     rule: BatchRule
 
     def find(self, epoch: int, batch: int) -> tuple[Positions, int]:
         places, num_valid = self.rule.places(batch)
         return self.order.positions(epoch, places), num_valid
+
+    def find_run(self, epoch: int, first: int, count: int) -> Found:
+        if self.rule.world > 1:
+            return super().find_run(epoch, first, count)
+        # One rank has all of every batch, so that batches follow each other in the order, too.
+        size = self.rule.global_batch
+        start, stop = first * size, min((first + count) * size, self.rule.num_samples)
+        sizes = [size] * (count - 1) + [stop - start - size * (count - 1)]
+        return Found(self.order.positions(epoch, range(start, stop)), sizes, sizes)

@@ -2,15 +2,15 @@
 
 A fresh allocation costs 3-4 times the copy in page faults. So a batch's tensor looks at a view of a buffer;
 when the last tensor, NumPy view, DLPack capsule or autograd graph that looks at it is gone, the view dies and
-its finaliser gives the buffer back.
+its finaliser gives the buffer back. The one that came back last is used first: it is still in the CPU's cache,
+which makes batches of 1 MB a fifth faster than taking turns.
 """
 
 from __future__ import annotations
 
 import math
 import weakref
-from contextlib import suppress
-from queue import Empty, SimpleQueue
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,25 @@ WINDOW = 256
 have held a whole epoch once, which is no reason to keep its memory for good."""
 
 
+HUGE_BYTES = 4 << 20
+"""From this size on NumPy asks for huge pages. Units are a little smaller, and a twelfth faster there."""
+
+
+class _Loan(weakref.ref[Array]):
+    """A view that somebody looks at, and the buffer behind it; weakref.finalize takes twice as long."""
+
+    __slots__ = ("buffer",)
+    __hash__ = object.__hash__  # a reference has the hash of its array, which has none
+    __eq__ = object.__eq__
+    buffer: Array
+
+
 class FreeBuffers:
-    """Buffers that nobody looks at. Threads and finalisers may share it."""
+    """Buffers that nobody looks at. Threads and finalisers may share it: each step on the list is one."""
 
     def __init__(self) -> None:
-        self._free: SimpleQueue[Array] = SimpleQueue()
+        self._free: list[Array] = []
+        self._lent: set[_Loan] = set()
         self._num_taken = 0
         self._num_idle = 0
 
@@ -35,57 +49,87 @@ class FreeBuffers:
         """One of them, if there is one; its contents are whatever was there."""
         self._shrink()
         try:
-            return self._free.get_nowait()
-        except Empty:
+            return self._free.pop()
+        except IndexError:
             return None
 
     def lend(self, buffer: Array, view: Array) -> torch.Tensor:
         """A view of a buffer as a tensor; the buffer comes back when no one holds it."""
-        weakref.finalize(view, self._free.put, buffer).atexit = False
+        self._await(view, buffer)
         return torch.from_numpy(view)
+
+    def lend_rows(self, buffer: Array, sizes: Sequence[int]) -> list[torch.Tensor]:
+        """So many rows each as tensors; the buffer comes back when no one holds any of them."""
+        # NumPy gives a slice the owner of the memory as its base, past all views: this one is an owner to it.
+        rows = np.frombuffer(buffer.data, buffer.dtype) if buffer.size else buffer[:0].reshape(-1)
+        self._await(rows, buffer)
+        rows = rows.reshape(buffer.shape)
+        lent, start = [], 0
+        for size in sizes:
+            lent.append(torch.from_numpy(rows[start : start + size]))
+            start += size
+        return lent
+
+    def _await(self, view: Array, buffer: Array) -> None:
+        loan = _Loan(view, self._give_back)
+        loan.buffer = buffer
+        self._lent.add(loan)
+
+    def _give_back(self, loan: _Loan) -> None:
+        self._lent.discard(loan)
+        self._free.append(loan.buffer)
 
     def _shrink(self) -> None:
         """Threads may come between these lines: then a buffer more or less is kept, which does no harm."""
-        self._num_idle = min(self._num_idle, self._free.qsize())
+        self._num_idle = min(self._num_idle, len(self._free))
         self._num_taken += 1
         if self._num_taken < WINDOW:
             return
-        for _ in range(self._num_idle // 2):
-            with suppress(Empty):
-                self._free.get_nowait()
-        self._num_taken, self._num_idle = 0, self._free.qsize()
+        del self._free[: self._num_idle // 2]
+        self._num_taken, self._num_idle = 0, len(self._free)
 
 
 class BufferPool:
-    """Buffers of one shape and dtype."""
+    """Buffers for rows of one shape and dtype."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self._shape = shape
+    def __init__(self, row: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._row = row
         self._dtype = dtype
         self._free = FreeBuffers()
 
     @property
     def row_bytes(self) -> int:
-        return self._dtype.itemsize * math.prod(self._shape[1:])
+        return self._dtype.itemsize * math.prod(self._row)
 
-    def take(self) -> Array:
-        """A buffer that nobody looks at; its contents are whatever was there."""
+    def take(self, num_rows: int) -> Array:
+        """A buffer of at least so many rows that nobody looks at; its contents are whatever was there."""
         buffer = self._free.take()
-        return np.empty(self._shape, self._dtype) if buffer is None else buffer
+        if buffer is not None and len(buffer) >= num_rows:
+            return buffer
+        return _allocated((num_rows, *self._row), self._dtype)
 
-    def hand_out(self, buffer: Array, count: int) -> torch.Tensor:
-        """The first `count` rows as a tensor; the buffer comes back when no one holds them."""
-        return self._free.lend(buffer, buffer[:count])
+    def hand_out(self, buffer: Array, sizes: Sequence[int]) -> list[torch.Tensor]:
+        """Its rows as tensors of so many rows each; the buffer comes back when no one holds any of them."""
+        return self._free.lend_rows(buffer, sizes)
+
+
+def _allocated(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    num_bytes = math.prod(shape) * dtype.itemsize
+    if not HUGE_BYTES // 2 <= num_bytes < HUGE_BYTES:
+        return np.empty(shape, dtype)
+    return np.empty(HUGE_BYTES, np.uint8)[:num_bytes].view(dtype).reshape(shape)
 
 
 class PinnedPool(BufferPool):
     """Page-locked buffers for copies to CUDA. torch's own allocator recycles them: only it knows of copies
-    under way."""
+    under way, and it knows them by the tensor that it made."""
 
-    def take(self) -> Array:
+    def take(self, num_rows: int) -> Array:
         dtype = torch.from_numpy(np.empty(0, self._dtype)).dtype
-        buffer: Array = torch.empty(self._shape, dtype=dtype, pin_memory=True).numpy()
+        buffer: Array = torch.empty((num_rows, *self._row), dtype=dtype, pin_memory=True).numpy()
         return buffer
 
-    def hand_out(self, buffer: Array, count: int) -> torch.Tensor:
-        return torch.from_numpy(buffer)[:count]
+    def hand_out(self, buffer: Array, sizes: Sequence[int]) -> list[torch.Tensor]:
+        tensor = buffer.base
+        assert isinstance(tensor, torch.Tensor)
+        return list(tensor[: sum(sizes)].split(list(sizes)))

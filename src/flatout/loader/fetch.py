@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +15,13 @@ from flatout.loader.buffers import BufferPool, PinnedPool
 from flatout.loader.cache import CacheRule, SampleCache
 from flatout.loader.crc import CrcCheck
 from flatout.loader.damage import Batch, DamageLog, Skipper
-from flatout.loader.fixed import FixedRows, LoadedRows, OneRange, load_table, open_fixed
+from flatout.loader.fixed import is_small, load_rows, load_table, open_fixed
 from flatout.loader.lengths import RaggedRule
 from flatout.loader.mount import open_as
+from flatout.loader.parts import GatheredPart, LoadedPart, Part, Wanted
 from flatout.loader.places import Places
 from flatout.loader.ragged import RaggedRows
+from flatout.loader.rows import FixedRows
 from flatout.loader.stored import StoredRows, StoredSamples
 from flatout.store import StoreReader, layout
 from flatout.types import Array, FieldSpec
@@ -64,13 +65,10 @@ _CHOICES = {
 }
 
 
-@dataclass(frozen=True)
-class _Fixed:
-    """One fixed-shape part of a batch."""
-
-    rows: FixedRows
-    pool: BufferPool
-    check: CrcCheck | None
+UNIT_BYTES = 3 << 20
+"""Small batches are gathered and handed over together up to this size. Batches of 1 MB, as a share of the bare
+gather: one at a time 0.55, three at once 0.76, eight 0.62, because they leave the CPU's cache."""
+MAX_UNIT = 16
 
 
 class Fetcher:
@@ -98,17 +96,17 @@ class Fetcher:
         self.batch_size = batch_size
         self.skips = rule.on_damage == "skip"
         self.store, self._files = open_as(store, rule.io)
-        self._make_pool = PinnedPool if is_pinned else BufferPool
         self._caches = caches or {}
         self._damage = damage or DamageLog()
         self._rule = rule
         self._places = Places.of(store, positions)
-        self._fixed: dict[str, _Fixed] = {}
+        self._make_pool = PinnedPool if is_pinned else BufferPool
+        self._fixed: dict[str, Part] = {}
         self._ragged: dict[str, RaggedRows] = {}
         for name in store.fields if rule.fields is None else rule.fields:
             self._open(store.fields[name])
-        keys = LoadedRows(store.numbers["key_hash"][positions].view(np.int64))
-        self._add(KEY, keys, np.dtype(np.int64), ())
+        self._fixed[KEY] = LoadedPart(store.numbers["key_hash"][positions].view(np.int64))
+        self.unit = max(1, min(MAX_UNIT, UNIT_BYTES // max(self.bytes_per_row * batch_size, 1)))
 
     @property
     def num_samples(self) -> int:
@@ -117,86 +115,100 @@ class Fetcher:
     @property
     def bytes_per_row(self) -> int:
         """Bytes of one sample's fixed fields, and of a ragged one's mean length."""
-        fixed = sum(part.pool.row_bytes for part in self._fixed.values())
+        fixed = sum(part.row_bytes for part in self._fixed.values())
         return fixed + sum(ragged.mean_bytes for ragged in self._ragged.values())
 
     def fetch(self, positions: Array, crop_seed: int = 0) -> Batch:
-        """One batch: a tensor a field, in the order of `positions`; with `skip` also `valid`.
+        """One batch, see `look_up` and `fetch_run`."""
+        return self.fetch_run(self.look_up(positions), [len(positions)], [crop_seed])[0]
 
-        Args:
-            crop_seed: what random crops of this epoch are drawn from.
+    def look_up(self, positions: Array) -> Wanted:
+        """What can be known of samples before they are fetched.
 
         Raises:
             IndexError: a position lies outside the split: NumPy's clip mode would serve a wrong sample.
-            StoreCorruptError: a sample's bytes do not match their checksum.
-            LoaderError: they cannot be read (`pread` only); naming the sample.
         """
         if len(positions) and (positions.min() < 0 or positions.max() >= len(self._places)):
             raise IndexError(f"positions {positions.min()}..{positions.max()} of {len(self._places)} samples")
-        gather = partial(self._gather, crop_seed=crop_seed)
+        return Wanted(positions, {name: part.look_up(positions) for name, part in self._fixed.items()})
+
+    def fetch_run(self, wanted: Wanted, sizes: Sequence[int], crop_seeds: Sequence[int]) -> list[Batch]:
+        """Batches of these sizes: a tensor a field, in the order of the positions; with `skip` also `valid`.
+
+        Args:
+            crop_seeds: what random crops of each batch's epoch are drawn from.
+
+        Raises:
+            StoreCorruptError: a sample's bytes do not match their checksum.
+            LoaderError: they cannot be read (`pread` only); naming the sample.
+        """
         if self.skips:
-            skipper = Skipper(gather, len(self._places), self._note, self._damage.among)
-            batch, is_own = skipper.fetch(positions)
-            batch[VALID] = torch.from_numpy(is_own)
-            return batch
+            run = zip(_cut(wanted.positions, sizes), crop_seeds, strict=True)
+            return [self._fetch_readable(positions, seed) for positions, seed in run]
         try:
-            return gather(positions)
+            return self._gather(wanted, sizes, crop_seeds)
         except LoaderError as error:
-            raise self._named(error, positions) from error
+            raise self._named(error, wanted.positions) from error
 
-    def announce(self, positions: Array) -> None:
+    def announce(self, wanted: Wanted) -> None:
         """Tell the system which rows are wanted soon, where that helps."""
-        for part in self._fixed.values():
-            if isinstance(part.rows, OneRange):
-                part.rows.announce(positions)
-        for ragged in self._ragged.values():
-            ragged.announce(positions)
-
-    def _gather(self, positions: Array, crop_seed: int = 0) -> Batch:
-        batch: Batch = {}
         for name, part in self._fixed.items():
-            buffer = part.pool.take()
-            part.rows.gather(positions, buffer)
-            if part.check is not None:
-                part.check.require(positions, buffer)
-            batch[name] = part.pool.hand_out(buffer, len(positions))
-        for name, ragged in self._ragged.items():
-            batch[name], lengths = ragged.gather(positions, crop_seed)
-            if lengths is not None:
-                batch[f"{name}{LENGTH}"] = lengths
+            part.announce(wanted.found[name])
+        for ragged in self._ragged.values():
+            ragged.announce(wanted.positions)
+
+    def _gather(self, wanted: Wanted, sizes: Sequence[int], crop_seeds: Sequence[int]) -> list[Batch]:
+        """Fields of one shape are gathered for all batches at once, ragged ones for each batch."""
+        batches: list[Batch] = [{} for _ in sizes]
+        for name, part in self._fixed.items():
+            for batch, rows in zip(
+                batches, part.gather(wanted.positions, wanted.found[name], sizes), strict=True
+            ):
+                batch[name] = rows
+        if self._ragged:
+            for batch, positions, seed in zip(batches, _cut(wanted.positions, sizes), crop_seeds, strict=True):
+                for name, ragged in self._ragged.items():
+                    batch[name], batch[f"{name}{LENGTH}"] = ragged.gather(positions, seed)
+        return batches
+
+    def _gather_one(self, positions: Array, crop_seed: int = 0) -> Batch:
+        return self._gather(self.look_up(positions), [len(positions)], [crop_seed])[0]
+
+    def _fetch_readable(self, positions: Array, crop_seed: int) -> Batch:
+        """A batch with stand-ins for samples that cannot be read."""
+        gather = partial(self._gather_one, crop_seed=crop_seed)
+        batch, is_own = Skipper(gather, len(self._places), self._note, self._damage.among).fetch(positions)
+        batch[VALID] = torch.from_numpy(is_own)
         return batch
 
     def _open(self, spec: FieldSpec) -> None:
         """Plan how one field is gathered."""
         store, places, rule = self.store, self._places, self._rule
         check = None if rule.crc == "off" else CrcCheck(store, spec, places, always=rule.crc == "always")
-        cache = self._caches.get(spec.name)
         if spec.is_ragged:
-            io = "mmap" if self._files is None else "pread"
+            io, cache = "mmap" if self._files is None else "pread", self._caches.get(spec.name)
             self._ragged[spec.name] = RaggedRows(store, spec, places, rule.ragged, check, io, cache)
             return
-        rows: FixedRows = StoredRows(StoredSamples(store, spec.name, places, cache))
+        shape = tuple(n or 0 for n in spec.shape)
+        check = check if math.prod(shape) else None  # an empty sample has no bytes to check
+        self._fixed[spec.name] = self._open_fixed(spec, shape, check)
+        if layout.is_quantised(spec):
+            self._fixed[f"{spec.name}{SCALE}"] = LoadedPart(self._scales(spec))
+
+    def _open_fixed(self, spec: FieldSpec, shape: tuple[int, ...], check: CrcCheck | None) -> Part:
+        store, places = self.store, self._places
+        if is_small(spec):
+            return LoadedPart(load_rows(store, spec, places), check)
+        rows: FixedRows = StoredRows(StoredSamples(store, spec.name, places, self._caches.get(spec.name)))
         if spec.compression == "none":
             rows = open_fixed(store, spec, places, self._files)
-        self._add(spec.name, rows, spec.stored_dtype, _row(spec), check)
-        if layout.is_quantised(spec):
-            self._add(f"{spec.name}{SCALE}", self._scales(spec), np.dtype("<f4"), (2,))
+        return GatheredPart(rows, self._make_pool(shape, spec.stored_dtype), check)
 
-    def _add(
-        self,
-        name: str,
-        rows: FixedRows,
-        dtype: np.dtype[Any],
-        shape: tuple[int, ...],
-        check: CrcCheck | None = None,
-    ) -> None:
-        check = check if math.prod(shape) else None  # an empty sample has no bytes to check
-        self._fixed[name] = _Fixed(rows, self._make_pool((self.batch_size, *shape), dtype), check)
-
-    def _scales(self, spec: FieldSpec) -> LoadedRows:
+    def _scales(self, spec: FieldSpec) -> Array:
         path = layout.scale_path(spec.name)
         shards = range(len(self.store.meta.shards))
-        return LoadedRows(load_table([self.store.shard(n).tables[path] for n in shards], self._places))
+        tables = [self.store.shard(number).tables[path] for number in shards]
+        return load_table(tables, self._places).astype("<f4", copy=False)
 
     def _note(self, position: int, error: Exception) -> None:
         self._damage.add(position, self._places.key_of(self.store, position), error)
@@ -205,14 +217,14 @@ class Fetcher:
         """The error of the first sample that cannot be read, with its key."""
         for position in positions.tolist():
             try:
-                self._gather(np.array([position]))
+                self._gather_one(np.array([position]))
             except LoaderError as own:
                 return LoaderError(f"sample '{self._places.key_of(self.store, position)}': {own}")
         return error
 
 
-def _row(spec: FieldSpec) -> tuple[int, ...]:
-    return tuple(n or 0 for n in spec.shape)
+def _cut(positions: Array, sizes: Sequence[int]) -> list[Array]:
+    return np.split(positions, np.cumsum(sizes[:-1]))
 
 
 def restore(batch: Mapping[str, torch.Tensor], fields: Mapping[str, FieldSpec]) -> dict[str, torch.Tensor]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from flatout.loader.announce import announce
 from flatout.loader.mapped import Extent, MappedRows, can_map, map_rows
 from flatout.loader.places import Places
 from flatout.loader.pread import Files, PreadRows
+from flatout.loader.rows import FixedRows
 from flatout.store import StoreReader
 from flatout.types import Array, FieldSpec
 
@@ -20,54 +20,46 @@ SMALL_BYTES = 64
 """Rows up to this size (labels, scalars, scales) are loaded when the loader opens."""
 
 
-class FixedRows(Protocol):
-    """A fixed-shape field of a split."""
-
-    def gather(self, positions: Array, out: Array) -> None:
-        """Copy the rows at these positions of the split into the first rows of `out`."""
-
-
 @dataclass(frozen=True)
-class LoadedRows:
+class LoadedRows(FixedRows):
     """All rows in memory."""
 
     table: Array
 
-    def gather(self, positions: Array, out: Array) -> None:
-        np.take(self.table, positions, axis=0, out=out[: len(positions)], mode="clip")
+    def gather(self, found: Array, out: Array) -> None:
+        np.take(self.table, found, axis=0, out=out[: len(found)], mode="clip")
 
 
 @dataclass(frozen=True)
-class OneRange:
+class OneRange(FixedRows):
     """All shards mapped into one range; one take a batch."""
 
     mapped: MappedRows
     places: Places
 
-    def gather(self, positions: Array, out: Array) -> None:
-        # mode="clip" lets NumPy write straight into `out`; the loader has checked the bounds once a batch.
-        np.take(self.mapped.rows, self._at(positions), axis=0, out=out[: len(positions)], mode="clip")
-
-    def announce(self, positions: Array) -> None:
-        """Tell the system that these rows are wanted soon."""
-        announce(self.mapped, self._at(positions))
-
-    def _at(self, positions: Array) -> Array:
+    def look_up(self, positions: Array) -> Array:
         at = self.mapped.first_row[self.places.shards[positions]]
         at += self.places.rows[positions]
         return at
 
+    def gather(self, found: Array, out: Array) -> None:
+        # mode="clip" lets NumPy write straight into `out`; the loader has checked the bounds of the positions.
+        np.take(self.mapped.rows, found, axis=0, out=out[: len(found)], mode="clip")
+
+    def announce(self, found: Array) -> None:
+        announce(self.mapped, found)
+
 
 @dataclass(frozen=True)
-class RowByRow:
+class RowByRow(FixedRows):
     """Each shard mapped on its own; a copy a row."""
 
     store: StoreReader
     name: str
     places: Places
 
-    def gather(self, positions: Array, out: Array) -> None:
-        shards, rows = self.places.shards[positions].tolist(), self.places.rows[positions].tolist()
+    def gather(self, found: Array, out: Array) -> None:
+        shards, rows = self.places.shards[found].tolist(), self.places.rows[found].tolist()
         for at, (shard, row) in enumerate(zip(shards, rows, strict=True)):
             out[at] = self.store.shard(shard).data(self.name)[row]
 
@@ -80,7 +72,7 @@ def open_fixed(store: StoreReader, spec: FieldSpec, places: Places, files: Files
     """
     shape = tuple(n or 0 for n in spec.shape)
     row_bytes = spec.stored_dtype.itemsize * math.prod(shape)
-    if row_bytes <= SMALL_BYTES:
+    if is_small(spec):
         return LoadedRows(load_rows(store, spec, places))
     extents = extents_of(store, spec)
     if files is not None:
@@ -90,9 +82,16 @@ def open_fixed(store: StoreReader, spec: FieldSpec, places: Places, files: Files
     return RowByRow(store, spec.name, places)
 
 
+def is_small(spec: FieldSpec) -> bool:
+    """Whether all rows of a field are better loaded at once."""
+    is_plain = spec.compression == "none" and not spec.is_ragged
+    return is_plain and spec.stored_dtype.itemsize * math.prod(n or 0 for n in spec.shape) <= SMALL_BYTES
+
+
 def load_rows(store: StoreReader, spec: FieldSpec, places: Places) -> Array:
     """A small field of every sample of the split, in order."""
-    return load_table([store.shard(n).data(spec.name) for n in range(len(store.meta.shards))], places)
+    tables = [store.shard(number).data(spec.name) for number in range(len(store.meta.shards))]
+    return load_table(tables, places).astype(spec.stored_dtype, copy=False)
 
 
 def load_table(tables: Sequence[Array], places: Places) -> Array:

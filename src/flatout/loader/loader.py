@@ -17,22 +17,21 @@ from flatout.loader.dataset import FastDataset, split_positions
 from flatout.loader.fetch import ReadRule, restore
 from flatout.loader.kept import Kept
 from flatout.loader.lengths import planned_lengths
+from flatout.loader.machine import count_cores
 from flatout.loader.maker import BatchMaker
 from flatout.loader.order import Order, Sequential, Shuffled
 from flatout.loader.padding import batch_rows, padding_share, plain_rows
 from flatout.loader.plan import BatchPlan
+from flatout.loader.platform import most_producers
 from flatout.loader.prefetch import Prefetcher
 from flatout.loader.ranks import rank_and_world
 from flatout.loader.sampler import EpochSetter
 from flatout.loader.spare import Spare
 from flatout.loader.state import LoaderState
 from flatout.loader.tokens import TokenBatches
-from flatout.loader.transfer import Arrive, Batch, Transfer
+from flatout.loader.transfer import Augment, Batch, Sent, Transfer
 from flatout.store import StoreReader
 from flatout.store.checks import crc32c
-
-UNIT_BYTES = 2 << 20
-"""Small batches are handed over together up to this size: one at a time, the hand-over costs 30 %."""
 
 
 class FastDataLoader:
@@ -65,11 +64,13 @@ class FastDataLoader:
         restore: bool = True,
         length_buckets: bool = False,
         max_tokens: int | None = None,
+        augment: Augment | None = None,
     ) -> None:
         """`restore=False` hands encoded fields over as they are stored, with their scale beside them.
 
         `length_buckets` makes batches of samples of similar length; `max_tokens` does, too, and takes as many
-        as padded length x samples allows, whatever `batch_size` is.
+        as padded length x samples allows, whatever `batch_size` is. `augment` is called with each batch, on its
+        device, and the epoch it belongs to; what it returns is the batch.
 
         Raises:
             ConfigError: there is no such split, nothing is ragged, a sample alone exceeds `max_tokens`, or a
@@ -94,12 +95,12 @@ class FastDataLoader:
             lengths = planned_lengths(self.store, self._positions, self._read.ragged, max_tokens)
         self._order_seed = getattr(order, "seed", seed)
         self._plan = BatchPlan(order, batch_size, drop_last, lengths, max_tokens)
-        self._num_threads = min(2, os.cpu_count() or 1) if num_workers is None else num_workers
+        self._num_threads = most_producers(count_cores()) if num_workers is None else num_workers
         self._depth = max(1, prefetch_factor)
         self._ranks = (rank, world_size)
         self._transfer = Transfer(device)
         self._kept = Kept(self._read)
-        self._restores = restore
+        self._restores = restore and any(spec.encoding != "none" for spec in self.store.fields.values())
         self._resumed: tuple[int | None, int | None] = (None, None)
         """Global batch and max_tokens of a loaded state."""
         self._made: tuple[tuple[Any, ...], Batches] | None = None
@@ -107,6 +108,7 @@ class FastDataLoader:
         """Epoch and batch at which the next iterator starts."""
         self._at = (0, 0)
         """Epoch and batch up to which the newest iterator has yielded."""
+        self._augment = augment
         self._spare = Spare()
 
     def __len__(self) -> int:
@@ -205,7 +207,7 @@ class FastDataLoader:
             max_tokens=batches.max_tokens,
         )
 
-    def _stream(self, batches: Batches, epoch: int, batch: int) -> Prefetcher[Arrive]:
+    def _stream(self, batches: Batches, epoch: int, batch: int) -> Prefetcher[Sent]:
         """A prefetcher that stands at this batch."""
         number = epoch * batches.num_batches + batch
         spare = self._spare.take((batches, os.getpid()))
@@ -214,9 +216,8 @@ class FastDataLoader:
         if spare is not None:
             spare.close()
         fetcher = self._kept.fetcher(self.store, self._positions, batches.largest, self._transfer)
-        maker = BatchMaker(fetcher, batches, self._transfer, self._seed)
-        unit = max(1, min(16, UNIT_BYTES // max(maker.bytes_per_batch, 1)))
-        return Prefetcher(maker, number, self._num_threads, self._depth, unit)
+        maker = BatchMaker(fetcher, batches, self._transfer, number + 1, self._seed)
+        return Prefetcher(maker, number, self._num_threads, self._depth, maker.unit)
 
 
 class _Cursor:
@@ -224,7 +225,7 @@ class _Cursor:
 
     def __init__(self, loader: FastDataLoader) -> None:
         self._loader = loader
-        self._stream: Prefetcher[Arrive] | None = None
+        self._stream: Prefetcher[Sent] | None = None
         self._batches: Batches | None = None
         self._batch = 0
         self._epoch = 0
@@ -238,15 +239,21 @@ class _Cursor:
         assert self._batches is not None
         if self._batch >= self._batches.num_batches:
             raise StopIteration
-        assert self._stream is not None
-        if self._stream.pid != os.getpid():  # a forked child has the cursor, but not the threads
+        if self._stream is None or self._stream.pid != os.getpid():  # a forked child has not the threads
             self._stream = self._loader._stream(self._batches, self._epoch, self._batch)
-        batch = self._loader._kept.pick(self._stream.take()())
+        try:
+            batch = self._loader._kept.pick(self._loader._transfer.receive(self._stream.take()))
+        except KeyboardInterrupt:  # whoever goes on after it gets this batch from a new stream
+            self._stream = None
+            raise
         self._batch += 1
         self._loader._at = (self._epoch, self._batch)
         if self._batch == self._batches.num_batches:
             self._finish()  # already now: Lightning never asks for the batch after the last
-        return restore(batch, self._loader.store.fields) if self._loader._restores else batch
+        if self._loader._restores:
+            batch = restore(batch, self._loader.store.fields)
+        augment = self._loader._augment
+        return batch if augment is None else augment(batch, self._epoch)
 
     def _begin(self) -> None:
         loader = self._loader

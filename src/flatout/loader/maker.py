@@ -1,73 +1,158 @@
-"""BatchMaker: number of a batch in the endless stream of epochs in, the batch out: what the producers call."""
+"""BatchMaker: numbers of batches in the endless stream of epochs in, the batches out: what producers call."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import accumulate, chain, pairwise
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from flatout.loader.announce import FaultWatch
-from flatout.loader.batches import Batches
+from flatout.loader.batches import Batches, Found
 from flatout.loader.crop import crop_seed
 from flatout.loader.fetch import VALID
-from flatout.loader.transfer import Arrive, Batch, Transfer
+from flatout.loader.parts import Wanted
+from flatout.loader.transfer import Batch, Sent, Transfer
 from flatout.types import Array
 
 AHEAD_BYTES = 32 << 20
 """Rows are announced to the system this far ahead of their use."""
+STRETCH_SAMPLES = 4096
+"""Samples looked up together. A lookup in a thread whose caches are full of batches takes five times as long as
+in a quiet one, so that doing it for each unit of 256 samples cost a tenth of the speed."""
+KEPT_STRETCHES = 4
+UNITS_PER_EPOCH = 8
+"""At least: few batches are not made many epochs ahead."""
 
 
 class Fetches(Protocol):
-    """Positions within a split in, one batch out."""
+    """Positions within a split in, batches out. Several threads may call at once."""
 
     @property
     def bytes_per_row(self) -> int:
         """Bytes of a sample of mean size."""
 
-    def fetch(self, positions: Array, crop_seed: int) -> Batch:
-        """One batch; several threads may call at once."""
+    @property
+    def unit(self) -> int:
+        """Batches that are best fetched at once."""
 
-    def announce(self, positions: Array) -> None:
+    def look_up(self, positions: Array) -> Wanted:
+        """What can be known of these samples ahead."""
+
+    def fetch_run(self, wanted: Wanted, sizes: Sequence[int], crop_seeds: Sequence[int]) -> list[Batch]:
+        """These samples in batches of these sizes."""
+
+    def announce(self, wanted: Wanted) -> None:
         """These samples are wanted soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Batches that follow each other, looked up together."""
+
+    first: int
+    epochs: list[int]
+    num_valid: list[int]
+    edges: list[int]
+    """Where each batch begins among the samples, and the end of the last."""
+    wanted: Wanted
 
 
 class BatchMaker:
     """Makes batches, several threads at once. Batch b of epoch e has number e x (batches of an epoch) + b.
 
     Args:
+        first: from this batch on they are asked for in units, and many of these are looked up together.
         seed: what random crops are drawn from.
     """
 
-    def __init__(self, fetcher: Fetches, batches: Batches, transfer: Transfer, seed: int) -> None:
+    def __init__(
+        self, fetcher: Fetches, batches: Batches, transfer: Transfer, first: int = 0, seed: int = 0
+    ) -> None:
+        self.unit = max(1, min(fetcher.unit, batches.num_batches // UNITS_PER_EPOCH))
+        """Batches that are best made at once."""
         self._fetcher = fetcher
         self._batches = batches
         self._lookup = batches.lookup()
         self._lock = threading.Lock()
         self._transfer = transfer
-        self._seed = seed
+        self._first = first
+        self._crop_seed = lru_cache(8)(partial(crop_seed, seed))
         self._faults = FaultWatch()
-        self._ahead = max(2, min(64, AHEAD_BYTES // max(self.bytes_per_batch, 1)))
+        rows = self._rows_per_batch
+        self._ahead = max(2, min(64, AHEAD_BYTES // max(fetcher.bytes_per_row * rows, 1)))
+        num_units = min(STRETCH_SAMPLES // max(rows, 1), batches.num_batches) // self.unit
+        self._length = self.unit * max(1, num_units)
+        self._stretches: dict[int, _Stretch] = {}
 
-    def __call__(self, number: int) -> Arrive:
+    def __call__(self, first: int, count: int) -> list[Sent]:
         if self._faults.is_cold:
-            self._fetcher.announce(self._find(number + self._ahead)[1])
-        epoch, positions, num_valid = self._find(number)
-        made = self._fetcher.fetch(positions, crop_seed(self._seed, epoch))
-        self._faults.note_batch()
+            for number in range(first + self._ahead, first + self._ahead + count):
+                self._fetcher.announce(self._find(number, 1)[1])
+        stretch, wanted, sizes = self._find(first, count)
+        at = first - stretch.first
+        seeds = [self._crop_seed(epoch) for epoch in stretch.epochs[at : at + count]]
+        run = self._fetcher.fetch_run(wanted, sizes, seeds)
+        self._faults.note_batches(count)
+        if at == 0 and first >= self._first:  # the next is looked up long before anybody has to wait for it
+            with suppress(Exception):  # raised again for those who ask for it
+                self._stretch(self._turn(first) + 1)
         if self._batches.is_masked:
-            counts = torch.arange(len(positions)) < num_valid
-            made[VALID] = made[VALID] & counts if VALID in made else counts
-        return self._transfer.send(made)
+            for batch, size, num_valid in zip(run, sizes, stretch.num_valid[at:], strict=False):
+                counts = torch.arange(size) < num_valid
+                batch[VALID] = batch[VALID] & counts if VALID in batch else counts
+        return [self._transfer.send(batch) for batch in run]
 
     @property
-    def bytes_per_batch(self) -> int:
-        """Bytes of a batch of mean size."""
-        shares = max(1, self._batches.num_batches * self._batches.world)
-        return self._fetcher.bytes_per_row * -(-self._batches.num_samples // shares)
+    def _rows_per_batch(self) -> int:
+        """Samples of a batch of mean size."""
+        return -(-self._batches.num_samples // max(1, self._batches.num_batches * self._batches.world))
 
-    def _find(self, number: int) -> tuple[int, Array, int]:
-        """Epoch, samples of an item, and how many of them are not repeats."""
-        epoch, batch = divmod(number, self._batches.num_batches)
+    def _find(self, first: int, count: int) -> tuple[_Stretch, Wanted, list[int]]:
+        """The stretch that these batches lie in, their samples, and how many each has."""
+        stretch = None
+        if first >= self._first:
+            with suppress(Exception):  # of any batch among many: raised again below if it is of these
+                stretch = self._stretch(self._turn(first))
+        if stretch is None:
+            with self._lock:
+                stretch = self._look_up(first, count)
+        at = first - stretch.first
+        edges = stretch.edges[at : at + count + 1]
+        return stretch, stretch.wanted.cut(edges[0], edges[-1]), [b - a for a, b in pairwise(edges)]
+
+    def _turn(self, number: int) -> int:
+        """Which stretch a batch lies in."""
+        return (number - self._first) // self._length
+
+    def _stretch(self, turn: int) -> _Stretch:
+        if (known := self._stretches.get(turn)) is not None:
+            return known
         with self._lock:
-            return epoch, *self._lookup.find(epoch, batch)
+            if (known := self._stretches.get(turn)) is None:  # nobody else has looked it up meanwhile
+                known = self._look_up(self._first + turn * self._length, self._length)
+                while len(self._stretches) >= KEPT_STRETCHES:
+                    del self._stretches[next(iter(self._stretches))]
+                self._stretches[turn] = known
+        return known
+
+    def _look_up(self, first: int, count: int) -> _Stretch:
+        epochs: list[int] = []
+        found: list[Found] = []
+        number, stop = first, first + count
+        while number < stop:
+            epoch, batch = divmod(number, self._batches.num_batches)
+            length = min(stop - number, self._batches.num_batches - batch)
+            found.append(self._lookup.find_run(epoch, batch, length))
+            epochs += [epoch] * length
+            number += length
+        positions = np.concatenate([each.positions for each in found])
+        edges = list(accumulate(chain.from_iterable(each.sizes for each in found), initial=0))
+        num_valid = [count for each in found for count in each.num_valid]
+        return _Stretch(first, epochs, num_valid, edges, self._fetcher.look_up(positions))

@@ -9,6 +9,8 @@ NumPy's streams are not promised across versions; this is ours and versioned.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,29 +33,55 @@ def permute(positions: NDArray[np.int64], num_items: int, seed: int) -> NDArray[
     """
     if num_items < 2:
         return positions.copy()
+    grid = _grid(num_items, seed)
+    found = grid.shuffled(positions)
+    while (outside := np.flatnonzero(found >= num_items)).size:
+        found[outside] = grid.shuffled(found[outside])
+    return found
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """The rounds of one permutation. A shift depends on one coordinate alone, so all of them are in tables."""
+
+    side: int
+    height: int
+    shifts: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]
+    """For each pair of rounds: how far `left` moves by `right`, then `right` by `left`."""
+
+    def shuffled(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
+        """One pass through all rounds; a permutation of 0..side*height-1. 0.02 us a cell."""
+        left = cells // self.side
+        right = cells - left * self.side
+        for by_right, by_left in self.shifts:
+            left = _moved(left, by_right[right], self.height)
+            right = _moved(right, by_left[left], self.side)
+        left *= self.side
+        left += right
+        return left
+
+
+@lru_cache(16)
+def _grid(num_items: int, seed: int) -> _Grid:
     side = math.isqrt(num_items - 1) + 1
     height = -(-num_items // side)
     keys = _round_keys(seed)
-    found = _shuffle(positions.astype(np.uint64), side, height, keys)
-    while (outside := np.flatnonzero(found >= num_items)).size:
-        found[outside] = _shuffle(found[outside], side, height, keys)
-    return found.astype(np.int64)
+    pairs = zip(keys[::2], keys[1::2], strict=True)
+    shifts = tuple((_shifts(side, key, height), _shifts(height, other, side)) for key, other in pairs)
+    return _Grid(side, height, shifts)
 
 
-def _shuffle(cells: NDArray[np.uint64], side: int, height: int, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """One pass through all rounds; a permutation of 0..side*height-1."""
-    width, tall = np.uint64(side), np.uint64(height)
-    left, right = np.divmod(cells, width)
-    for at in range(0, ROUNDS, 2):
-        left = _shifted(left, mix(right ^ keys[at]), tall)
-        right = _shifted(right, mix(left ^ keys[at + 1]), width)
-    return left * width + right
+def _shifts(count: int, key: np.uint64, size: int) -> NDArray[np.int64]:
+    """A shift below `size` for each of `count` coordinates: their hashes, scaled."""
+    hashes = mix(np.arange(count, dtype=np.uint64) ^ key)
+    return (((hashes >> _S32) * np.uint64(size)) >> _S32).astype(np.int64)
 
 
-def _shifted(values: NDArray[np.uint64], hashes: NDArray[np.uint64], size: np.uint64) -> NDArray[np.uint64]:
-    """(values + a shift below `size`) modulo `size`, without a division: the hash scales to the shift."""
-    moved = values + (((hashes >> _S32) * size) >> _S32)
-    return np.where(moved >= size, moved - size, moved)
+def _moved(values: NDArray[np.int64], shifts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """(values + shifts) modulo `size`; both are below it. `shifts` is overwritten."""
+    shifts += values
+    wrapped = (shifts - size).view(np.uint64)  # a difference below 0 is the larger one
+    return np.minimum(shifts.view(np.uint64), wrapped).view(np.int64)
 
 
 def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

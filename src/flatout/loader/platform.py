@@ -83,6 +83,11 @@ def suggest_batch_size(machine: Machine) -> tuple[int, int] | None:
     return next(sizes for least, sizes in BATCH_SIZES.items() if memory_gb >= NOMINAL * least)
 
 
+def most_producers(num_cores: int) -> int:
+    """Producer threads that pay: the consumer makes batches, too, while it would have to wait for one."""
+    return max(1, min(num_cores - 1, MOST_PRODUCERS))
+
+
 def _num_workers(
     settings: LoaderSettings,
     machine: Machine,
@@ -95,7 +100,8 @@ def _num_workers(
         notes += _doubts(settings.num_workers, machine, is_fast)
         return settings.num_workers
     if is_fast:
-        number, reason = min(machine.num_cores, MOST_PRODUCERS), f"{machine.num_cores} cores"
+        number = most_producers(machine.num_cores)
+        reason = f"{machine.num_cores} cores, of which the consumer has one"
     elif machine.is_windows:
         number, reason = 0, "Windows starts each worker process as a new interpreter"
     elif all_preloaded:
@@ -105,8 +111,8 @@ def _num_workers(
     most = _most_for_memory(settings, machine, is_fast, sample_bytes)
     if most < number:
         number, reason = most, f"more would fill over {AUTO_SHARE:.0%} of the free memory with batches"
-    kind = "producer threads" if is_fast else "worker processes"
-    notes.append(f"num_workers: auto is {number} {kind}: {reason}")
+    one, more = ("producer thread", "producer threads") if is_fast else ("worker process", "worker processes")
+    notes.append(f"num_workers: auto is {number} {one if number == 1 else more}: {reason}")
     return number
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from flatout.errors import LoaderError
 from flatout.loader.mapped import Extent
 from flatout.loader.places import Places
+from flatout.loader.rows import FixedRows
 from flatout.types import Array
 
 MAX_OPEN = 128
@@ -49,7 +50,7 @@ class FileBytes:
 
 
 @dataclass(frozen=True)
-class PreadRows:
+class PreadRows(FixedRows):
     """A fixed-shape field read row by row with pread; an error names shard, byte and the way out."""
 
     extents: list[Extent]
@@ -57,8 +58,8 @@ class PreadRows:
     row_bytes: int
     files: Files
 
-    def gather(self, positions: Array, out: Array) -> None:
-        shards, rows = self.places.shards[positions].tolist(), self.places.rows[positions].tolist()
+    def gather(self, found: Array, out: Array) -> None:
+        shards, rows = self.places.shards[found].tolist(), self.places.rows[found].tolist()
         for at, (shard, row) in enumerate(zip(shards, rows, strict=True)):
             extent = self.extents[shard]
             view = out[at : at + 1].data.cast("B")

@@ -1,8 +1,9 @@
-"""Producers: threads that make batches ahead of the consumer and hand them over in exact order.
+"""Producers: threads that make batches ahead of the consumer, who gets them in exact order and helps when late.
 
-Producer p makes units p, p + k, p + 2k, ... of a stream that never ends (the next epoch follows the last
-batch), a unit being several small batches or one large one, and keeps `depth` units ahead. Each has a queue
-of its own, so the hand-over needs no lock between them and the order needs no sorting.
+The stream never ends (the next epoch follows the last batch) and is made in units, a unit being several small
+batches or one large one. Numbers of units that may be made lie in one queue; whoever makes a unit puts it into
+the slot of its number. A consumer that finds its slot empty makes units itself rather than sleep: put to sleep
+and woken for each unit, cores stood idle for a third of the time.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from typing import Any, Generic, TypeVar
 from flatout.errors import LoaderError
 
 Item = TypeVar("Item")
+Make = Callable[[int, int], list[Item]]
 
 POLL_S = 1.0
+_GONE = "the producers are gone; was the loader closed or used in a fork?"
 SWITCH_S = 5e-4
 """Interpreter's switch interval while producers live: with a busy main thread the default of 5 ms costs
 20-40 % waiting."""
@@ -32,36 +35,27 @@ class Prefetcher(Generic[Item]):
     """A stream of items 0, 1, 2, ... made ahead by threads; closed when dropped.
 
     Args:
-        make: number of an item in, the item out; runs in the producers.
+        make: number of the first item and count in, the items out; runs in the producers and in the consumer.
         first: number of the first item.
-        num_threads: producers; 0 makes each item when it is asked for.
-        depth: units ahead of the consumer in each producer.
-        unit: items made and handed over at once.
+        num_threads: producers; 0: the consumer makes all.
+        depth: units ahead of the consumer for each producer.
+        unit: items made and handed over at once; the first alone, so that it comes soon.
     """
 
-    def __init__(
-        self, make: Callable[[int], Item], first: int, num_threads: int, depth: int, unit: int = 1
-    ) -> None:
+    def __init__(self, make: Make[Item], first: int, num_threads: int, depth: int, unit: int = 1) -> None:
         self.pid = os.getpid()
-        self._make = make
+        self._belt = _Belt(make, first, unit, max(1, num_threads * depth))
         self._next = first
-        self._unit = unit
+        self._at = 0
+        """Number of the unit that is handed over next."""
         self._ready: list[Item] = []
-        self._lanes = [_Lane(depth) for _ in range(num_threads)]
-        self._turn = 0
-        self._stop = threading.Event()
         self._threads = [
-            _Producer(
-                target=_produce,
-                args=(lane, make, first + number * unit, unit, num_threads * unit, self._stop),
-                name=f"flatout-producer-{number}",
-                daemon=True,
-            )
-            for number, lane in enumerate(self._lanes)
+            _Producer(target=_produce, args=(self._belt,), name=f"flatout-producer-{number}", daemon=True)
+            for number in range(num_threads)
         ]
         if self._threads:
             _switching.enter()
-        self._finalizer = weakref.finalize(self, _close, self._stop, self._lanes, self._threads, self.pid)
+        self._finalizer = weakref.finalize(self, _close, self._belt, self._threads, self.pid)
         _close_at_exit()
         _living.add(self)
         for thread in self._threads:
@@ -73,22 +67,20 @@ class Prefetcher(Generic[Item]):
         return self._next
 
     def take(self) -> Item:
-        """The next item; waits for it if it is not made yet.
+        """The next item; made here or waited for if it is not made yet.
 
         Raises:
             LoaderError: a producer died without a word. Whatever `make` raised for this item; asked again, it
-                is raised again, so that no item is passed over in silence.
+                is raised again, so that no item is passed over in silence. After a KeyboardInterrupt alone the
+                stream is of no more use: it may have come between any two steps.
         """
-        if not self._lanes:
-            item = self._make(self._next)
-        else:
-            if not self._ready:
-                self._ready = self._next_unit()
-            item = self._ready.pop()
-            if isinstance(item, _Failure):
-                self._ready.append(item)
-                self.close()
-                raise item.error
+        if not self._ready:
+            self._ready = self._next_unit()
+        item = self._ready.pop()
+        if isinstance(item, _Failure):
+            self._ready.append(item)
+            self.close()
+            raise item.error
         self._next += 1
         return item
 
@@ -97,39 +89,85 @@ class Prefetcher(Generic[Item]):
         self._finalizer()
 
     def _next_unit(self) -> list[Item]:
-        lane, thread = self._lanes[self._turn], self._threads[self._turn]
-        while True:
-            try:
-                items = lane.queue.get(timeout=POLL_S)
+        belt, number = self._belt, self._at
+        slot = belt.slot(number)
+        items: list[Item] | None
+        while (items := _get_now(slot)) is None:
+            if belt.is_closed:
+                raise LoaderError(_GONE)
+            if (other := _get_now(belt.room)) is None:
+                items = self._wait(slot)
                 break
-            except Empty:
-                if thread.is_alive():
-                    continue
-            with suppress(Empty):  # it may have come since
-                items = lane.queue.get_nowait()
-                break
-            raise LoaderError("the producers are gone; was the loader closed or used in a fork?")
-        self._turn = (self._turn + 1) % len(self._lanes)
-        lane.room.put(None)
+            belt.make(other)
+        self._at += 1
+        belt.room.put(number + belt.size)
         return items
+
+    def _wait(self, slot: SimpleQueue[list[Item]]) -> list[Item]:
+        """A unit that another thread is making."""
+        while True:
+            is_alive = any(thread.is_alive() for thread in self._threads)  # before the look: it may come last
+            with suppress(Empty):
+                return slot.get(timeout=POLL_S if is_alive else 0)
+            if not is_alive:
+                raise LoaderError(_GONE)
 
 
 class _Producer(threading.Thread):
     """A thread that makes items."""
 
 
-class _Lane:
-    """One producer's way to the consumer.
+class _Belt:
+    """Where units are made and laid down. Holds nothing of the Prefetcher: dropping that ends its producers.
 
-    `room` holds a token for each unit that may still be made. Both ends are SimpleQueues because these may be
-    used from a finaliser that interrupts their own use; a Semaphore would wait for itself.
+    All ends are SimpleQueues because these may be used from a finaliser that interrupts their own use; a
+    Semaphore would wait for itself.
     """
 
-    def __init__(self, depth: int) -> None:
-        self.queue: SimpleQueue[list[Any]] = SimpleQueue()
-        self.room: SimpleQueue[None] = SimpleQueue()
-        for _ in range(depth):
-            self.room.put(None)
+    def __init__(self, make: Make[Any], first: int, unit: int, size: int) -> None:
+        self.size = size
+        self.room: SimpleQueue[int] = SimpleQueue()
+        """Numbers of the units that may be made, in order."""
+        self.is_closed = False
+        self._slots: list[SimpleQueue[list[Any]]] = [SimpleQueue() for _ in range(size)]
+        self._make = make
+        self._first = first
+        self._unit = unit
+        for number in range(size):
+            self.room.put(number)
+
+    def slot(self, number: int) -> SimpleQueue[list[Any]]:
+        """Where a unit is laid down. It is free again before unit number + size may be made."""
+        return self._slots[number % self.size]
+
+    def make(self, number: int) -> None:
+        """Make a unit, or lay down the failure in its place."""
+        count = self._unit if number else 1
+        first = self._first + (1 + (number - 1) * self._unit if number else 0)
+        try:
+            items = self._make(first, count)
+        except Exception as error:
+            items = [_Failure(error)] if count == 1 else self._one_by_one(first)
+        items.reverse()  # the consumer pops from the end
+        self.slot(number).put(items)
+
+    def _one_by_one(self, first: int) -> list[Any]:
+        """The items of a unit that could not be made at once, up to the one that fails."""
+        items: list[Any] = []
+        for number in range(first, first + self._unit):
+            try:
+                items += self._make(number, 1)
+            except Exception as error:
+                return [*items, _Failure(error)]
+        return items
+
+
+def _get_now(queue: SimpleQueue[Any]) -> Any:
+    """What lies in a queue, or None."""
+    try:
+        return queue.get_nowait()
+    except Empty:
+        return None
 
 
 class _Failure:
@@ -139,33 +177,24 @@ class _Failure:
         self.error = error
 
 
-def _produce(
-    lane: _Lane, make: Callable[[int], Any], first: int, unit: int, step: int, stop: threading.Event
-) -> None:
-    """The producer's loop, up to its first failure. Holds nothing of the Prefetcher: dropping that ends it."""
-    number = first
+def _produce(belt: _Belt) -> None:
+    """The producer's loop."""
     while True:
-        lane.room.get()
-        if stop.is_set():
+        number = belt.room.get()
+        if belt.is_closed:
             return
-        items: list[Any] = []
         try:
-            for at in range(number, number + unit):
-                items.append(make(at))  # noqa: PERF401  what was made before a failure is kept
-        except BaseException as error:
-            lane.queue.put([_Failure(error), *reversed(items)])
-            return
-        items.reverse()  # the consumer pops from the end
-        lane.queue.put(items)
-        number += step
+            belt.make(number)
+        except BaseException as error:  # no Ctrl-C comes here: an exit, or whatever else `make` means by it
+            belt.slot(number).put([_Failure(error)])
 
 
-def _close(stop: threading.Event, lanes: list[_Lane], threads: list[_Producer], pid: int) -> None:
-    stop.set()
+def _close(belt: _Belt, threads: list[_Producer], pid: int) -> None:
+    belt.is_closed = True
     if os.getpid() != pid:  # a forked child has no threads to wait for
         return
-    for lane in lanes:
-        lane.room.put(None)
+    for _ in threads:
+        belt.room.put(-1)
     # A producer that collects a Prefetcher waits for nobody: others may wait for a lock that it holds. Those of
     # one loader share its cache.
     if not isinstance(threading.current_thread(), _Producer):

@@ -5,16 +5,17 @@ Fields stay as they are stored (float16, uint8, ...) and are restored when they 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 
 from flatout.errors import ConfigError
 from flatout.loader.damage import is_in, stand_in
-from flatout.loader.fetch import VALID, Fetcher
+from flatout.loader.fetch import MAX_UNIT, VALID, Fetcher
 from flatout.loader.machine import Machine, describe_machine
 from flatout.loader.memory import check_device
+from flatout.loader.parts import Wanted
 from flatout.loader.transfer import Batch
 from flatout.types import Array, FieldSpec
 
@@ -28,6 +29,7 @@ class Resident:
     """A split on a device. It makes batches in place of the Fetcher that it was loaded from."""
 
     bytes_per_row = 8
+    unit = MAX_UNIT
 
     def __init__(self, fetcher: Fetcher, device: torch.device) -> None:
         self._num_samples = fetcher.num_samples
@@ -39,14 +41,21 @@ class Resident:
             positions = np.arange(start, min(start + fetcher.batch_size, self._num_samples))
             self._put(positions, fetcher.fetch(positions), device)
 
-    def fetch(self, positions: Array, crop_seed: int = 0) -> Batch:
-        """The numbers of a batch's rows, as the producers hand them over; nothing is left to crop."""
-        batch = {ROWS: torch.from_numpy(stand_in(positions, self._bad, self._num_samples))}
+    def look_up(self, positions: Array) -> Wanted:
+        """There is nothing to look up."""
+        return Wanted(positions, {})
+
+    def fetch_run(self, wanted: Wanted, sizes: Sequence[int], crop_seeds: Sequence[int]) -> list[Batch]:
+        """The numbers of the batches' rows, all that producers hand over; nothing is left to crop."""
+        return [self._rows(positions) for positions in np.split(wanted.positions, np.cumsum(sizes[:-1]))]
+
+    def _rows(self, positions: Array) -> Batch:
+        batch = {ROWS: torch.from_numpy(stand_in(positions, self._bad, self._num_samples).copy())}
         if self._skips:
             batch[VALID] = torch.from_numpy(~is_in(positions, self._bad))
         return batch
 
-    def announce(self, positions: Array) -> None:
+    def announce(self, wanted: Wanted) -> None:
         """Nothing is fetched from a disk."""
 
     def pick(self, batch: Mapping[str, torch.Tensor]) -> Batch:

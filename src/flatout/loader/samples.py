@@ -11,9 +11,10 @@ import torch
 
 from flatout.loader.crc import CrcCheck
 from flatout.loader.fetch import KEY, SCALE, ReadRule, restore
-from flatout.loader.fixed import FixedRows, load_table, open_fixed
+from flatout.loader.fixed import load_table, open_fixed
 from flatout.loader.mount import Opened, open_as
 from flatout.loader.places import Places
+from flatout.loader.rows import FixedRows
 from flatout.store import StoreReader, layout
 from flatout.store.index import length_column
 from flatout.types import Array, FieldSpec
@@ -56,7 +57,7 @@ class _Gathered:
 
     def read(self, positions: Array) -> list[torch.Tensor]:
         stored = np.empty((len(positions), *(n or 0 for n in self.spec.shape)), self.spec.stored_dtype)
-        self.rows.gather(positions, stored)
+        self.rows.gather(self.rows.look_up(positions), stored)
         if self.check is not None:
             self.check.require(positions, stored)
         scales = None if self.scales is None else self.scales[positions]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flatout.loader.prefetch import Prefetcher
-from flatout.loader.transfer import Arrive
+from flatout.loader.transfer import Sent
 
 
 class Spare:
@@ -13,14 +13,14 @@ class Spare:
 
     def __init__(self) -> None:
         self._key: Any = None
-        self._stream: Prefetcher[Arrive] | None = None
+        self._stream: Prefetcher[Sent] | None = None
 
-    def take(self, key: Any) -> Prefetcher[Arrive] | None:
+    def take(self, key: Any) -> Prefetcher[Sent] | None:
         """The prefetcher if it was made for `key`; it is the caller's now."""
         stream, self._stream = self._stream, None
         return stream if self._key == key else None
 
-    def put(self, key: Any, stream: Prefetcher[Arrive] | None) -> None:
+    def put(self, key: Any, stream: Prefetcher[Sent] | None) -> None:
         """Hold this one; what was held before is closed."""
         if self._stream is not None:
             self._stream.close()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from flatout.loader.cache import SampleCache
 from flatout.loader.places import Places
+from flatout.loader.rows import FixedRows
 from flatout.store import StoreReader
 from flatout.types import Array
 
@@ -38,11 +39,11 @@ class StoredSamples:
 
 
 @dataclass(frozen=True)
-class StoredRows:
+class StoredRows(FixedRows):
     """A field of one shape: rows into a buffer."""
 
     samples: StoredSamples
 
-    def gather(self, positions: Array, out: Array) -> None:
-        for at, position in enumerate(positions.tolist()):
+    def gather(self, found: Array, out: Array) -> None:
+        for at, position in enumerate(found.tolist()):
             out[at] = self.samples.read(position)

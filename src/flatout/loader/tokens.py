@@ -87,7 +87,7 @@ class TokenBatches:
         return self.plan.ends - self.plan.starts
 
 
-class _TokenLookup:
+class _TokenLookup(Lookup):
     """Batches come from everywhere in the row, so all blocks of two epochs are kept: 16 bytes a sample."""
 
     def __init__(self, batches: TokenBatches) -> None:

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 Batch = dict[str, torch.Tensor]
-Arrive = Callable[[], Batch]
-"""Called by the consumer: makes its stream wait for the copy and gives the batch."""
+Augment = Callable[[Batch, int], Batch]
+"""A batch on its device and the epoch it belongs to in, the augmented batch out; the first is not changed."""
+
+
+class Copying(NamedTuple):
+    """A batch under way to a CUDA device."""
+
+    batch: Batch
+    copied: Any
+    """The event that follows its copies."""
+
+
+Sent = Batch | Copying
+"""What producers hand over."""
 
 
 class Transfer:
-    """Copies batches to one device. On the CPU there is nothing to do."""
+    """Copies batches to one device: `send` where they are made, `receive` where they are used."""
 
     def __init__(self, device: str | torch.device | None) -> None:
         self.device = torch.device("cpu") if device is None else torch.device(device)
@@ -27,16 +39,25 @@ class Transfer:
         """Whether batches should be made in page-locked memory: only CUDA copies from it meanwhile."""
         return self.device.type == "cuda"
 
-    def send(self, batch: Mapping[str, torch.Tensor]) -> Arrive:
-        """Start the copy (in a producer); what it returns finishes it (in the consumer)."""
+    def send(self, batch: Batch) -> Sent:
+        """Start the copy; `receive` finishes it."""
         if self.device.type == "cpu":
-            return lambda: dict(batch)
+            return batch
         if self.device.type != "cuda":
-            moved = {name: value.to(self.device) for name, value in batch.items()}
-            return lambda: moved
+            return {name: value.to(self.device) for name, value in batch.items()}
         return self._send_to_cuda(batch)
 
-    def _send_to_cuda(self, batch: Mapping[str, torch.Tensor]) -> Arrive:
+    def receive(self, sent: Sent) -> Batch:
+        """The batch on the device; the stream that is current waits for its copy, the host does not."""
+        if isinstance(sent, dict):
+            return sent
+        current = torch.cuda.current_stream(self.device)
+        current.wait_event(sent.copied)
+        for value in sent.batch.values():  # else it is given away while this stream reads it
+            value.record_stream(current)
+        return sent.batch
+
+    def _send_to_cuda(self, batch: Mapping[str, torch.Tensor]) -> Copying:
         stream = self._stream  # ours from here on: another producer may just be setting it
         if stream is None:
             stream = self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
@@ -44,12 +65,4 @@ class Transfer:
             moved = {name: value.to(self.device, non_blocking=True) for name, value in batch.items()}
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record(stream)
-
-        def arrive() -> Batch:
-            current = torch.cuda.current_stream(self.device)
-            current.wait_event(copied)
-            for value in moved.values():  # else it is given away while the consumer's stream reads it
-                value.record_stream(current)
-            return moved
-
-        return arrive
+        return Copying(moved, copied)
