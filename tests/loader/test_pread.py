@@ -20,7 +20,7 @@ from flatout.loader import preload as preloading
 from flatout.loader.fetch import ReadRule
 from flatout.loader.loader import FastDataLoader
 from flatout.loader.machine import Machine
-from flatout.loader.mount import open_as
+from flatout.loader.mount import choose_io, open_as
 from flatout.loader.pread import MAX_OPEN, Files
 from flatout.loader.preload import preload
 from flatout.loader.samples import SampleReader
@@ -47,6 +47,42 @@ def test_batches_are_those_of_the_map(fresh: StoreReader, num_workers: int) -> N
         for batch, wanted in zip(by_calls, by_map, strict=True):
             assert batch.keys() == wanted.keys()
             assert all(torch.equal(batch[name], wanted[name]) for name in batch)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="needs a system that can be told ahead")
+def test_rows_are_announced_before_they_are_read(fresh: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    advise, read_some = os.posix_fadvise, pread._read_some
+    announced: set[tuple[int, int]] = set()
+    unannounced: list[int] = []
+
+    def told(descriptor: int, offset: int, size: int, advice: int) -> None:
+        assert advice == os.POSIX_FADV_WILLNEED
+        announced.add((os.fstat(descriptor).st_ino, offset))
+        advise(descriptor, offset, size, advice)
+
+    def read(descriptor: int, offset: int, view: memoryview) -> int:
+        if len(view) == row_bytes and (os.fstat(descriptor).st_ino, offset) not in announced:
+            unannounced.append(offset)
+        return read_some(descriptor, offset, view)
+
+    spec = fresh.fields["image"]
+    row_bytes = spec.stored_dtype.itemsize * int(np.prod(np.array(spec.shape)))
+    monkeypatch.setattr(os, "posix_fadvise", told)
+    monkeypatch.setattr(pread, "_read_some", read)
+    rule = ReadRule(io="pread", fields=("image",))
+    loader = FastDataLoader(fresh, 5, shuffle=True, num_workers=0, read=rule)
+    for _ in range(3):
+        list(loader)
+    assert len(announced) >= NUM_ITEMS
+    unannounced.clear()  # of the very first batches, which nobody could announce
+    list(loader)
+    assert not unannounced
+
+
+@pytest.mark.parametrize(("num_bytes", "wanted"), [(1000, "mmap"), (1001, "pread")])
+def test_more_than_the_memory_is_read_by_calls(tmp_path: Path, num_bytes: int, wanted: str) -> None:
+    assert choose_io("auto", tmp_path, num_bytes, memory_bytes=1000) == wanted
+    assert choose_io("mmap", tmp_path, num_bytes, memory_bytes=1000) == "mmap"
 
 
 @pytest.mark.skipif(not MAPS.exists(), reason="needs the list of this process's maps")

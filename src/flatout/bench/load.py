@@ -108,7 +108,8 @@ def _feeding(
 def _cold(folder: Path, options: LoadBench, say: Callable[[str], None]) -> dict[str, Any]:
     cold = measure_cold(folder, min(options.rounds, 3))
     for name, each in cold.items():
-        say(f"cold {name}: global {each['global']:.2f}, shard-local {each['shard_local']:.2f} of sequential")
+        parts = [f"{how.replace('_', '-')} {each[how]:.2f}" for how in ("global", "shard_local", "announced")]
+        say(f"cold {name}: {', '.join(parts)} of sequential")
     capped = measure_capped(folder)
     say(f"capped: {capped.get('skipped') or format(capped['ratio'], '.2f')}")
     return {"cold": cold, "capped": capped}

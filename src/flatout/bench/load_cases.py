@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from flatout.lazy import cached_property
 from flatout.store.checks import crc32c
 from flatout.types import Array, FieldSpec
 

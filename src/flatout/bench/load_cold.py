@@ -27,6 +27,7 @@ ROW_BYTES = {"16KB": 16_000, "150KB": 150_528}
 COLD_BYTES = 1 << 30
 """Of each store that is read cold."""
 READ_BYTES = 4 << 20
+ROWS_AHEAD = 256
 CGROUP = Path("/sys/fs/cgroup")
 CAPPED_BYTES = 1 << 30
 STORE_BYTES = 6 * 10**9
@@ -37,17 +38,26 @@ def measure_cold(scratch: Path, rounds: int, num_bytes: int = COLD_BYTES) -> dic
     found: dict[str, Any] = {}
     for name, row_bytes in ROW_BYTES.items():
         store = _rows_store(scratch / f"cold-{name}", row_bytes, num_bytes)
-        seconds: dict[str, list[float]] = {"sequential": [], "global": [], "shard_local": []}
+        seconds: dict[str, list[float]] = {"sequential": [], "announced": [], "global": [], "shard_local": []}
         for _ in range(rounds):
             for how, times in seconds.items():
                 drop_cache(store)
                 started = time.perf_counter()
-                _read_all(store) if how == "sequential" else _load_all(store, how)
+                _read(store, how, row_bytes)
                 times.append(time.perf_counter() - started)
         rates = {how: num_bytes / median(times) / 1e6 for how, times in seconds.items()}
         found[name] = {"mb_per_s": rates}
-        found[name] |= {how: rates[how] / rates["sequential"] for how in ("global", "shard_local")}
+        found[name] |= {how: rates[how] / rates["sequential"] for how in ("announced", "global", "shard_local")}
     return found
+
+
+def _read(store: Path, how: str, row_bytes: int) -> None:
+    if how == "sequential":
+        _read_all(store)
+    elif how == "announced":
+        _read_announced(store, row_bytes)
+    else:
+        _load_all(store, how)
 
 
 def measure_capped(
@@ -95,6 +105,22 @@ def _read_all(store: Path) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
             while file.readinto(buffer):
                 pass
+
+
+def _read_announced(store: Path, row_bytes: int) -> None:
+    """Rows in random order, each announced ahead and then read: what the disk can do, with no loader."""
+    files = [os.open(path, os.O_RDONLY) for path in _shard_paths(store)]
+    starts = [(file, at) for file in files for at in range(0, os.fstat(file).st_size - row_bytes, row_bytes)]
+    order = [starts[at] for at in np.random.default_rng(1).permutation(len(starts)).tolist()]
+    for number in range(-ROWS_AHEAD, len(order)):
+        if number + ROWS_AHEAD < len(order):
+            file, at = order[number + ROWS_AHEAD]
+            os.posix_fadvise(file, at, row_bytes, os.POSIX_FADV_WILLNEED)
+        if number >= 0:
+            file, at = order[number]
+            os.pread(file, row_bytes, at)
+    for file in files:
+        os.close(file)
 
 
 def _load_all(folder: Path, how: str) -> None:

@@ -105,6 +105,7 @@ def _other_rows(document: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         for what in ("set_epoch_s", "resume_s"):
             yield f"{many['samples']:,} samples, {what[:-2]}", f"{many[what]:.3f} s", f"<= {MANY_S} s"
     for name, found in document.get("cold", {}).items():
+        yield f"cold rows of {name}, announced with no loader", f"{found['announced']:.2f}", ""
         for how in ("global", "shard_local"):
             yield f"cold rows of {name}, {how}, of a sequential read", f"{found[how]:.2f}", f">= {COLD}"
     if "ratio" in document.get("capped", {}):

@@ -56,6 +56,10 @@ class FreeBuffers:
         except IndexError:
             return None
 
+    def put(self, buffer: Array) -> None:
+        """One more that nobody looks at."""
+        self._free.append(buffer)
+
     def lend(self, buffer: Array, view: Array) -> torch.Tensor:
         """A view of a buffer as a tensor; the buffer comes back when no one holds it."""
         self._await(view, buffer)
@@ -110,6 +114,10 @@ class BufferPool:
         if buffer is not None and len(buffer) >= num_rows:
             return buffer
         return _allocated((num_rows, *self._row), self._dtype)
+
+    def give_back(self, buffer: Array) -> None:
+        """A buffer that was taken and not handed out."""
+        self._free.put(buffer)
 
     def hand_out(self, buffer: Array, sizes: Sequence[int]) -> list[torch.Tensor]:
         """Its rows as tensors of so many rows each; the buffer comes back when no one holds any of them."""

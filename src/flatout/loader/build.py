@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 
 from flatout.config import Config, LoaderSettings
 from flatout.config.loader import SECTION_OF
+from flatout.errors import ConfigError
 from flatout.loader.batching import loader_arguments, ragged_notes, ragged_rule, with_mean_batch
 from flatout.loader.fetch import ReadRule
 from flatout.loader.loader import FastDataLoader
@@ -27,6 +28,7 @@ from flatout.loader.resident import check_resident, free_bytes
 from flatout.loader.samples import mean_bytes
 from flatout.loader.standard import StandardDataset
 from flatout.loader.tiers import cache_rule, training_device
+from flatout.loader.transfer import Augment
 from flatout.store import StoreReader
 from flatout.types import Array
 
@@ -38,6 +40,8 @@ class Builder(Protocol):
 
     notes: list[str]
     """What was chosen or has no effect, in plain words."""
+    augment: Augment | None
+    """What batches of the training split go through."""
 
     @property
     def splits(self) -> list[str]:
@@ -52,6 +56,7 @@ class FastBuilder:
 
     def __init__(self, config: Config, store: StoreReader, machine: Machine) -> None:
         self.notes: list[str] = []
+        self.augment: Augment | None = None
         self._config = config
         self._store = store
         self._machine = machine
@@ -84,6 +89,7 @@ class FastBuilder:
             device=self._device(split, positions) if config.cache_on_device else None,
             length_buckets=settings.length_buckets,
             max_tokens=settings.max_tokens,
+            augment=self.augment if split == "train" else None,
         )
 
     def _read_rule(self, settings: LoaderSettings, positions: Array) -> ReadRule:
@@ -124,6 +130,7 @@ class StandardBuilder:
 
     def __init__(self, config: Config, raw: RawSource, machine: Machine) -> None:
         self.notes: list[str] = []
+        self.augment: Augment | None = None
         self._config = config
         self._raw = raw
         self._machine = machine
@@ -136,6 +143,11 @@ class StandardBuilder:
         config, settings = self._config, settings_for(self._config, split)
         if not len(self._raw.numbering(split)):
             return None
+        if self.augment is not None and split == "train":
+            raise ConfigError(
+                "augment: only the fast loader hands its batches over, and there is no store to read. "
+                "'flatout prepare' makes one; or augment the batches of the standard path yourself"
+            )
         dataset = self._dataset(split)
         is_kept = preload_setting(config, split) is not None
         decision = _decide(settings, self._machine, dataset.sample_bytes, is_fast=False, all_preloaded=is_kept)

@@ -13,6 +13,7 @@ from flatout.loader.build import Builder, FastBuilder, Loader, StandardBuilder
 from flatout.loader.fresh import compare_with_config
 from flatout.loader.machine import Machine, describe_machine
 from flatout.loader.raw import RawSource
+from flatout.loader.transfer import Augment
 from flatout.store import StoreReader, is_store
 
 Source = Config | Mapping[str, Any] | str | Path
@@ -29,7 +30,9 @@ class Loaders(NamedTuple):
     test: Loader | None
 
 
-def create_dataloaders(source: Source, *, machine: Machine | None = None) -> Loaders:
+def create_dataloaders(
+    source: Source, *, machine: Machine | None = None, augment: Augment | None = None
+) -> Loaders:
     """The loaders of a config.
 
     `use_fast_loader: auto` reads the store at `preprocessed_data_dir` if there is one, otherwise the raw files
@@ -37,6 +40,7 @@ def create_dataloaders(source: Source, *, machine: Machine | None = None) -> Loa
 
     Args:
         machine: what the decisions rest on; this one by default.
+        augment: called with each batch of the training split and its epoch, on the device; only over a store.
 
     Raises:
         StoreMissingError: `use_fast_loader` is true and there is no store.
@@ -49,11 +53,16 @@ def create_dataloaders(source: Source, *, machine: Machine | None = None) -> Loa
     """
     config = load_config(source)
     builder = choose_builder(config, machine or describe_machine(), prepare_command(source, config))
+    builder.augment = augment
     return build_all(builder)
 
 
 def create_task_dataloaders(
-    source: Source, task: str | None = None, *, machine: Machine | None = None
+    source: Source,
+    task: str | None = None,
+    *,
+    machine: Machine | None = None,
+    augment: Augment | None = None,
 ) -> Loaders:
     """The loaders of a config with a task's own defaults (batch size, caching, sequence length) in place.
 
@@ -67,6 +76,7 @@ def create_task_dataloaders(
     if config.task is None:
         raise ConfigError(f"no task: set 'task' in the config or name one of: {', '.join(list_tasks())}")
     builder = choose_builder(config, machine or describe_machine(), prepare_command(source, config))
+    builder.augment = augment
     return build_all(builder)
 
 

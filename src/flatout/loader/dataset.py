@@ -35,7 +35,7 @@ class FastDataset(Dataset[Any]):
         cache_in_memory: read the split into the page cache now, and keep decompressed copies of compressed
             fields. Spawned workers decompress for themselves.
         use_gpu_augment: samples are augmented in batches on the device, so `transform` is not run here.
-        view_cache_refresh_epochs: kept for whoever precomputes views of these samples; nothing here reads it.
+        view_cache_refresh_epochs: how long a `ViewBank` of this dataset uses a set of views.
         crc: when a sample's checksum is compared: the `first` time it is read, `always`, or `off`.
         io: `mmap`, `pread`, or `auto`: by where the store lies.
         machine: what `cache_in_memory` must fit into; this one by default.

@@ -21,6 +21,7 @@ from flatout.loader.mount import open_as
 from flatout.loader.parts import GatheredPart, LoadedPart, Part, Wanted
 from flatout.loader.places import Places
 from flatout.loader.ragged import RaggedRows
+from flatout.loader.restored import RestoredPart, can_restore
 from flatout.loader.rows import FixedRows
 from flatout.loader.stored import StoredRows, StoredSamples
 from flatout.store import StoreReader, layout
@@ -75,6 +76,7 @@ class Fetcher:
     """Reads batches of one split of one store. Several threads may call `fetch` at once.
 
     Args:
+        restores: hand out as numbers what `can_restore`.
         caches: where decompressed samples are kept, by field.
         damage: where damaged samples are noted; only with `on_damage="skip"`.
     """
@@ -87,6 +89,7 @@ class Fetcher:
         rule: ReadRule,
         *,
         is_pinned: bool = False,
+        restores: bool = False,
         caches: Mapping[str, SampleCache] | None = None,
         damage: DamageLog | None = None,
     ) -> None:
@@ -96,11 +99,13 @@ class Fetcher:
         self.batch_size = batch_size
         self.skips = rule.on_damage == "skip"
         self.store, self._files = open_as(store, rule.io)
+        self.is_blind = self._files is not None  # read calls have no page faults to count
         self._caches = caches or {}
         self._damage = damage or DamageLog()
         self._rule = rule
         self._places = Places.of(store, positions)
         self._make_pool = PinnedPool if is_pinned else BufferPool
+        self._restores = restores
         self._fixed: dict[str, Part] = {}
         self._ragged: dict[str, RaggedRows] = {}
         for name in store.fields if rule.fields is None else rule.fields:
@@ -191,14 +196,21 @@ class Fetcher:
             return
         shape = tuple(n or 0 for n in spec.shape)
         check = check if math.prod(shape) else None  # an empty sample has no bytes to check
-        self._fixed[spec.name] = self._open_fixed(spec, shape, check)
-        if layout.is_quantised(spec):
-            self._fixed[f"{spec.name}{SCALE}"] = LoadedPart(self._scales(spec))
-
-    def _open_fixed(self, spec: FieldSpec, shape: tuple[int, ...], check: CrcCheck | None) -> Part:
-        store, places = self.store, self._places
+        scales = self._scales(spec) if layout.is_quantised(spec) else None
         if is_small(spec):
-            return LoadedPart(load_rows(store, spec, places), check)
+            self._fixed[spec.name] = LoadedPart(load_rows(store, spec, places), check)
+        else:
+            stored = self._open_stored(spec, shape, check)
+            if self._restores and can_restore(spec):
+                pool = self._make_pool(shape, np.dtype(spec.dtype))
+                self._fixed[spec.name] = RestoredPart(spec, stored, pool, scales)
+                return
+            self._fixed[spec.name] = stored
+        if scales is not None:
+            self._fixed[f"{spec.name}{SCALE}"] = LoadedPart(scales)
+
+    def _open_stored(self, spec: FieldSpec, shape: tuple[int, ...], check: CrcCheck | None) -> GatheredPart:
+        store, places = self.store, self._places
         rows: FixedRows = StoredRows(StoredSamples(store, spec.name, places, self._caches.get(spec.name)))
         if spec.compression == "none":
             rows = open_fixed(store, spec, places, self._files)
@@ -239,6 +251,7 @@ def restore(batch: Mapping[str, torch.Tensor], fields: Mapping[str, FieldSpec]) 
         scale = batch.get(f"{name}{SCALE}")
         if scale is not None:
             shape = (-1, *(1,) * (values.dim() - 1))
-            values = torch.addcmul(scale[:, 1].view(shape), values.to(torch.float32), scale[:, 0].view(shape))
+            # Two steps, each rounded: fused to one, the bits would not be the store's own.
+            values = values.to(torch.float32).mul_(scale[:, 0].view(shape)).add_(scale[:, 1].view(shape))
         restored[name] = values.to(getattr(torch, spec.dtype))
     return restored

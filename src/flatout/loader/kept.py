@@ -35,9 +35,12 @@ class Kept:
         return sum((cache.stats for cache in self._caches.values()), CacheStats())
 
     def fetcher(
-        self, store: StoreReader, positions: Array, batch_size: int, transfer: Transfer
+        self, store: StoreReader, positions: Array, batch_size: int, transfer: Transfer, restores: bool = False
     ) -> Fetcher | Resident:
         """What makes a split's batches; asked to, it loads the split to the device the first time.
+
+        Args:
+            restores: see `Fetcher`.
 
         Raises:
             ConfigError, LoaderError: the split cannot be held on the device.
@@ -55,6 +58,7 @@ class Kept:
             batch_size,
             self._read,
             is_pinned=transfer.is_pinned,
+            restores=restores,
             caches=self._caches,
             damage=self.damage,
         )

@@ -25,6 +25,7 @@ from flatout.loader.plan import BatchPlan
 from flatout.loader.platform import most_producers
 from flatout.loader.prefetch import Prefetcher
 from flatout.loader.ranks import rank_and_world
+from flatout.loader.restored import can_restore
 from flatout.loader.sampler import EpochSetter
 from flatout.loader.spare import Spare
 from flatout.loader.state import LoaderState
@@ -100,7 +101,11 @@ class FastDataLoader:
         self._ranks = (rank, world_size)
         self._transfer = Transfer(device)
         self._kept = Kept(self._read)
-        self._restores = restore and any(spec.encoding != "none" for spec in self.store.fields.values())
+        is_here = self._transfer.device.type == "cpu" and not self._read.on_device
+        self._restores_early = restore and is_here
+        encoded = [spec for spec in self.store.fields.values() if restore and spec.encoding != "none"]
+        self._encoded = {spec.name: spec for spec in encoded if not (is_here and can_restore(spec))}
+        """What is restored when a batch has arrived."""
         self._resumed: tuple[int | None, int | None] = (None, None)
         """Global batch and max_tokens of a loaded state."""
         self._made: tuple[tuple[Any, ...], Batches] | None = None
@@ -215,7 +220,9 @@ class FastDataLoader:
             return spare
         if spare is not None:
             spare.close()
-        fetcher = self._kept.fetcher(self.store, self._positions, batches.largest, self._transfer)
+        fetcher = self._kept.fetcher(
+            self.store, self._positions, batches.largest, self._transfer, self._restores_early
+        )
         maker = BatchMaker(fetcher, batches, self._transfer, number + 1, self._seed)
         return Prefetcher(maker, number, self._num_threads, self._depth, maker.unit)
 
@@ -250,8 +257,8 @@ class _Cursor:
         self._loader._at = (self._epoch, self._batch)
         if self._batch == self._batches.num_batches:
             self._finish()  # already now: Lightning never asks for the batch after the last
-        if self._loader._restores:
-            batch = restore(batch, self._loader.store.fields)
+        if self._loader._encoded:
+            batch = restore(batch, self._loader._encoded)
         augment = self._loader._augment
         return batch if augment is None else augment(batch, self._epoch)
 

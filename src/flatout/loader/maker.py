@@ -42,6 +42,10 @@ class Fetches(Protocol):
     def unit(self) -> int:
         """Batches that are best fetched at once."""
 
+    @property
+    def is_blind(self) -> bool:
+        """Whether nothing shows if a read had to wait, so that all are announced."""
+
     def look_up(self, positions: Array) -> Wanted:
         """What can be known of these samples ahead."""
 
@@ -92,7 +96,7 @@ class BatchMaker:
         self._stretches: dict[int, _Stretch] = {}
 
     def __call__(self, first: int, count: int) -> list[Sent]:
-        if self._faults.is_cold:
+        if self._faults.is_cold or self._fetcher.is_blind:
             for number in range(first + self._ahead, first + self._ahead + count):
                 self._fetcher.announce(self._find(number, 1)[1])
         stretch, wanted, sizes = self._find(first, count)

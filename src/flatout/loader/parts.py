@@ -67,11 +67,15 @@ class GatheredPart:
         return self.rows.look_up(positions)
 
     def gather(self, positions: Array, found: Array, sizes: Sequence[int]) -> list[torch.Tensor]:
+        return self.pool.hand_out(self.gathered(positions, found), sizes)
+
+    def gathered(self, positions: Array, found: Array) -> Array:
+        """A buffer that has the samples in its first rows."""
         buffer = self.pool.take(len(found))
         self.rows.gather(found, buffer)
         if self.check is not None:
             self.check.require(positions, buffer)
-        return self.pool.hand_out(buffer, sizes)
+        return buffer
 
     def announce(self, found: Array) -> None:
         self.rows.announce(found)

@@ -1,10 +1,11 @@
-"""Bytes by read calls: for network and FUSE mounts and Windows, where an I/O error must be an exception."""
+"""Bytes by read calls: where an I/O error must be an exception, and for more than the memory holds."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,10 @@ class Files(threading.local):
     def read(self, path: Path, offset: int, view: memoryview) -> None:
         """Fill `view` from the file, as `OpenFiles.read`."""
         self._mine.read(path, offset, view)
+
+    def announce(self, path: Path, offset: int, size: int) -> None:
+        """Ask the system to fetch these bytes; returns at once."""
+        self._mine.announce(path, offset, size)
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,12 @@ class PreadRows(FixedRows):
             view = out[at : at + 1].data.cast("B")
             self.files.read(extent.path, extent.offset + row * self.row_bytes, view)
 
+    def announce(self, found: Array) -> None:
+        shards, rows = self.places.shards[found].tolist(), self.places.rows[found].tolist()
+        for shard, row in zip(shards, rows, strict=True):
+            extent = self.extents[shard]
+            self.files.announce(extent.path, extent.offset + row * self.row_bytes, self.row_bytes)
+
 
 class OpenFiles:
     """Open descriptors of one thread of one process, the least recently used closed first."""
@@ -87,6 +98,12 @@ class OpenFiles:
                 self._forget(path)
                 if attempt == RETRIES - 1:
                     raise unreadable(path, f"byte {offset:,}, {RETRIES} times", error) from error
+
+    def announce(self, path: Path, offset: int, size: int) -> None:
+        """Ask the system to fetch these bytes, where it can be asked; what cannot be read is told by `read`."""
+        if hasattr(os, "posix_fadvise"):
+            with suppress(OSError):
+                os.posix_fadvise(self._open(path), offset, size, os.POSIX_FADV_WILLNEED)
 
     def _open(self, path: Path) -> int:
         if os.getpid() != self._pid:  # a forked child opens its own

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from flatout.config import Config, load_config
 from flatout.errors import ConfigError, LoaderError
+from flatout.lazy import cached_property
 from flatout.loader.samples import mean_bytes
 from flatout.source import hash_key
 from flatout.store import StoreReader, is_store
