@@ -53,6 +53,7 @@ bench: setup
 	@$(PIP) install -c constraints.txt --no-deps litdata
 	$(BIN)/flatout bench prepare --peers
 	$(BIN)/flatout bench load --peers
+	$(BIN)/flatout bench augment --peers
 
 format: setup
 	$(BIN)/ruff check --fix .

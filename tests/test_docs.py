@@ -91,18 +91,35 @@ def options() -> set[str]:
     return {text for c in commands for p in c.params for text in (*p.opts, *p.secondary_opts)} | {"--help"}
 
 
+def lines_of(page: Path) -> list[str]:
+    """Every command line that a page or an example shows."""
+    text = page.read_text(encoding="utf-8")
+    lines = command_lines(text if page.suffix != ".yaml" else commented(text))
+    return lines + ([s for s in spans(text) if re.match(r"flatout \S+ \S", s)] if page.suffix == ".md" else [])
+
+
+def problem_with(line: str) -> str:
+    """What the command line would say of it; "" if it parses."""
+    try:
+        parse_command(line)
+    except typer.TyperException as error:
+        return str(error.format_message())
+    return ""
+
+
 @pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=name_of)
 def test_every_command_line_parses(page: Path) -> None:
     if not page.is_file():
         pytest.skip("a folder")
-    text = page.read_text(encoding="utf-8")
-    lines = command_lines(text if page.suffix != ".yaml" else commented(text))
-    lines += [s for s in spans(text) if re.match(r"flatout \S+ \S", s)] if page.suffix == ".md" else []
-    for line in lines:
-        try:
-            parse_command(line)
-        except typer.TyperException as error:
-            pytest.fail(f"{name_of(page)}: {line}: {error.format_message()}")
+    found = {line: problem_with(line) for line in lines_of(page)}
+    assert {line: told for line, told in found.items() if told} == {}
+
+
+def test_command_lines_are_found_and_a_wrong_one_is_noticed() -> None:
+    assert "flatout verify store --repair" in lines_of(REPOSITORY / "docs" / "store.md")
+    assert len([line for page in PAGES for line in lines_of(page)]) > 30
+    assert problem_with("flatout verify store --repair") == ""
+    assert "--mend" in problem_with("flatout verify store --mend")
 
 
 def test_command_lines_are_seen_and_wrong_ones_refused() -> None:
@@ -196,7 +213,7 @@ def test_every_parameter_of_a_kind_is_explained(kind: str) -> None:
 def test_the_parameters_of_every_kind_are_explained() -> None:
     text = sections((REPOSITORY / "docs/sources.md").read_text())
     assert documented(text["every kind"]) == COMMON
-    listed = set(re.findall(r"^\| `splits\.([a-z]+)`", text["Manifests"], re.MULTILINE))
+    listed = set(re.findall(r"^\| `splits\.([a-z_]+)`", text["Manifests"], re.MULTILINE))
     assert listed == {path[1] for path in KEYS if path[0] == "splits" and len(path) == 2}
 
 

@@ -48,7 +48,14 @@ class StoreVersionError(StoreError):
 
 
 class StoreCorruptError(StoreError):
-    """A store's files contradict their recorded sizes or checksums."""
+    """A store's files contradict their recorded sizes or checksums.
+
+    `reason` is what is wrong with the file, for a report that names it and what to do itself.
+    """
+
+    def __init__(self, message: str, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = message if reason is None else reason
 
 
 class StoreLockedError(StoreError):
@@ -81,3 +88,15 @@ class CacheError(LoaderError):
 
 class AugmentError(FlatoutError, ValueError):
     """A transform cannot be set up this way, or cannot be applied to this tensor."""
+
+
+class TrainError(FlatoutError, RuntimeError):
+    """A training cannot start, or had to stop."""
+
+
+class TrainMemoryError(TrainError, MemoryError):
+    """Memory ran out; the message names the settings that help."""
+
+
+class NonfiniteLossError(TrainError, ArithmeticError):
+    """The loss became NaN or infinite; the message names the samples."""

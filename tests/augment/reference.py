@@ -12,22 +12,7 @@ import scipy.interpolate
 import scipy.signal
 import torch
 
-from flatout.augment import (
-    GPUAmplitudeScale,
-    GPUBackgroundMix,
-    GPUBandPass,
-    GPUBaselineWander,
-    GPUColouredNoise,
-    GPUFrequencyMask,
-    GPUGainEnvelope,
-    GPUGaussianNoise,
-    GPUHighPass,
-    GPULowPass,
-    GPUPolarityInversion,
-    GPUTimeMask,
-    GPUTimeShift,
-    GPUTimeStretch,
-)
+from flatout import augment
 from flatout.seeding import MASK_64, splitmix64
 from flatout.types import Array
 
@@ -168,18 +153,18 @@ def baseline_wander(sample: Array, row: Row, transform: Any) -> Array:
 
 
 REFERENCES: dict[type, Callable[[Array, Row, Any], Array]] = {
-    GPUTimeShift: time_shift,
-    GPUTimeStretch: time_stretch,
-    GPUAmplitudeScale: amplitude_scale,
-    GPUPolarityInversion: polarity_inversion,
-    GPUGainEnvelope: gain_envelope,
-    GPUTimeMask: time_mask,
-    GPUFrequencyMask: frequency_mask,
-    GPULowPass: low_pass,
-    GPUHighPass: high_pass,
-    GPUBandPass: band_pass,
-    GPUGaussianNoise: gaussian_noise,
-    GPUColouredNoise: coloured_noise,
-    GPUBackgroundMix: background_mix,
-    GPUBaselineWander: baseline_wander,
+    augment.GPUTimeShift: time_shift,
+    augment.GPUTimeStretch: time_stretch,
+    augment.GPUAmplitudeScale: amplitude_scale,
+    augment.GPUPolarityInversion: polarity_inversion,
+    augment.GPUGainEnvelope: gain_envelope,
+    augment.GPUTimeMask: time_mask,
+    augment.GPUFrequencyMask: frequency_mask,
+    augment.GPULowPass: low_pass,
+    augment.GPUHighPass: high_pass,
+    augment.GPUBandPass: band_pass,
+    augment.GPUGaussianNoise: gaussian_noise,
+    augment.GPUColouredNoise: coloured_noise,
+    augment.GPUBackgroundMix: background_mix,
+    augment.GPUBaselineWander: baseline_wander,
 }

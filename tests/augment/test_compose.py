@@ -7,6 +7,7 @@ import torch
 from tests.augment.cases import CASES, batch_keys, signals, tensors
 
 from flatout.augment import GPUAmplitudeScale, GPUCompose, GPUPolarityInversion, GPUTimeShift
+from flatout.augment.draws import Draws, position_keys
 from flatout.errors import AugmentError
 
 
@@ -83,3 +84,17 @@ def test_without_keys_the_generator_is_used_once() -> None:
 def test_wrong_shapes_are_refused() -> None:
     with pytest.raises(AugmentError, match=r"GPUCompose: got \(4, 9\).*wanted \(B, C, T\)"):
         chain()(torch.zeros(4, 9))
+
+
+def test_draws_made_together_are_those_made_alone() -> None:
+    """More than the chain makes for all at once, fewer, and none; an empty batch has none of any."""
+    for num_samples in (5, 0):
+        keys = batch_keys(num_samples)
+        together = position_keys(keys, [2, 40, 1])
+        assert len(together) == 3
+        for at, own in enumerate(together):
+            assert own.states.equal(keys.position(at).states)
+            for num in (1, 2, 16, 17, 40):
+                found, wanted = Draws(own, num), Draws(keys.position(at), num)
+                assert found.uniform(slice(0, num)).equal(wanted.uniform(slice(0, num)))
+    assert position_keys(batch_keys(5), []) == []

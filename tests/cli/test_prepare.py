@@ -13,6 +13,7 @@ import pytest
 from flatout.cli import prepare_command
 from flatout.cli.main import main
 from flatout.store import StoreReader
+from flatout.store.journal import Journal
 from flatout.store.lock import locked
 
 OLD_S = 1_600_000_000
@@ -46,6 +47,17 @@ def prepare(*arguments: str) -> int:
 def document_of(capsys: pytest.CaptureFixture[str]) -> Any:
     """The one JSON document on standard output."""
     return json.loads(capsys.readouterr().out)
+
+
+def test_columns_that_are_not_there_are_a_config_error(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert prepare("--set", "fields.x.column=fle", "--set", "fields.label.column=lbael") == 2
+    told = capsys.readouterr().err
+    assert "'fle' (did you mean 'file'?)" in told
+    assert "'lbael' (did you mean 'label'?)" in told
+    assert main(["prepare", "data.csv", "-o", "store", "--set", "fields.x.column=fle"]) == 2
+    assert "field 'x' wants column 'fle' (did you mean 'file'?)" in capsys.readouterr().err
 
 
 def test_makes_a_store_and_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -267,8 +279,68 @@ def test_a_stop_is_told_once(
 
     monkeypatch.setattr(prepare_command, "DataPreprocessor", stop)
     assert prepare() == 130
-    said = "error: interrupted: finished shards are kept; the same command continues where this one was\n"
+    said = "error: interrupted: no shard was finished yet; the same command starts again\n"
     assert capsys.readouterr().err == said
+
+
+def test_a_stop_of_an_update_leaves_the_store(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert prepare() == 0
+    capsys.readouterr()
+
+    def stop(settings: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prepare_command, "DataPreprocessor", stop)
+    assert prepare() == 130
+    said = "error: interrupted: the store is as it was last finished; the same command starts again\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("num_left", [1, 2])
+def test_a_stop_counts_the_finished_shards(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], num_left: int
+) -> None:
+    monkeypatch.setattr("flatout.store.plan.MIN_SHARD_BYTES", 1)
+    made = []
+    append = Journal.append
+
+    def stop_after(journal: Journal, receipt: Any) -> None:
+        append(journal, receipt)
+        made.append(receipt)
+        if len(made) == num_left:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Journal, "append", stop_after)
+    assert prepare() == 130
+    kept = "1 finished shard is kept" if num_left == 1 else "2 finished shards are kept"
+    assert f"interrupted: {kept}; the same command continues where this one was\n" in capsys.readouterr().err
+    monkeypatch.setattr(Journal, "append", append)
+    assert prepare() == 0
+    shown = capsys.readouterr()
+    assert f"continuing: {num_left} of 20 shards are finished" in shown.err
+    assert f"prepare: 0 of {20 - num_left}\n" in shown.err
+    assert f"20 made ({num_left} by the run before), 0 unchanged" in shown.out
+    facts = json.loads((folder / "store" / "preprocessing_stats.json").read_text())
+    assert (facts["processed"], facts["continued"]) == (20, num_left)
+    assert facts["rows_per_s"] == pytest.approx((20 - num_left) / facts["wall_s"])
+
+
+def test_a_store_among_its_own_sources_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "source").mkdir()
+    for number in range(20):
+        (folder / f"{number}.npy").rename(folder / "source" / f"{number}.npy")
+    arguments = ["prepare", "source", "--set", "num_workers=0", "-o"]
+    assert main([*arguments, "./source/"]) == 2
+    assert "source holds the source files; a store needs a folder of its own" in capsys.readouterr().err
+    assert len(list((folder / "source").iterdir())) == 20, "nothing was written there"
+    assert main([*arguments, "source/store"]) == 0
+    capsys.readouterr()
+    assert main([*arguments, "source/store"]) == 0
+    shown = capsys.readouterr()
+    assert "left out the store 'store'" in shown.err
+    assert "0 made, 20 unchanged" in shown.out
 
 
 def test_a_set_beside_a_manifest_corrects_one_guess(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

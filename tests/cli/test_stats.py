@@ -68,6 +68,48 @@ def test_a_config_and_a_missing_file(folder: Path, capsys: pytest.CaptureFixture
     assert "bad: 7.npy" in capsys.readouterr().out
 
 
+def rows_of(out: str) -> dict[str, str]:
+    """The lines above the tables by their first word."""
+    lines = out.partition("\nfields")[0].splitlines()
+    return {line.partition("  ")[0]: line.partition("  ")[2].strip() for line in lines}
+
+
+def test_what_was_counted_and_what_was_reckoned(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flatout.store.forecast.NUM_LOOKED_AT", 4)
+    (folder / "8.npy").unlink()
+    assert main(["stats", "--config", "config.json"]) == 0
+    shown = rows_of(capsys.readouterr().out)
+    assert (shown["rows"], shown["samples"], shown["splits"]) == ("10", "about 9", "train 8, val 1")
+    assert shown["in memory"] == "about 216 bytes when cached"
+    assert shown["bad"] == "1 found: 4 of 10 rows decoded, files of all looked for"
+    assert main(["stats", "--config", "config.json", "--validate-only"]) == 1
+    shown = rows_of(capsys.readouterr().out)
+    assert (shown["rows"], shown["samples"], shown["splits"]) == ("10", "9", "train 8, val 1")
+    assert (shown["in memory"], shown["bad"]) == ("216 bytes when cached", "1 (every row was decoded)")
+
+
+def test_a_manifest_that_a_prepare_would_refuse(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (3, 4):
+        (folder / f"{number}.npy").write_bytes(b"broken")
+    assert main(["stats", "--config", "config.json"]) == 1
+    shown = capsys.readouterr()
+    assert "a prepare would stop: 2 of 10 rows are bad, more than max_bad_fraction 0.1 allows" in shown.err
+    assert main(["prepare", "--config", "config.json"]) == 1
+    for number in range(10):
+        (folder / f"{number}.npy").unlink()
+    capsys.readouterr()
+    assert main(["stats", "--config", "config.json"]) == 1
+    shown = capsys.readouterr()
+    assert rows_of(shown.out)["samples"] == "unknown: no row could be decoded"
+    assert f"bad: 0.npy: find: '{folder / '0.npy'}': No such file or directory" in shown.out
+    assert main(["stats", "--config", "config.json", "--json"]) == 1
+    document = document_of(capsys)
+    assert (document["num_samples"], document["num_rows"], document["num_bad"]) == (None, 10, 10)
+    assert document["refusal"].startswith("10 of 10 rows are bad")
+
+
 def test_a_folder_of_classes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     images = pytest.importorskip("PIL.Image")
     for name in ("cat", "dog"):

@@ -109,6 +109,17 @@ def test_repair(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(document["damage"]) == 1
 
 
+def test_a_repair_under_way_is_not_advised(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (shard,) = StoreReader(store).meta.shards
+    path = store / "shards" / shard.file
+    path.write_bytes(path.read_bytes()[:-9])
+    assert main(["verify", str(store), "--repair"]) == 0
+    out = capsys.readouterr().out
+    assert f"  shards/{shard.file}: it has {shard.size - 9:,} bytes instead of {shard.size:,}\n" in out
+    assert "--repair" not in out
+    assert f"ok: {store}" in out
+
+
 def test_repair_of_a_good_store_changes_nothing(store: Path) -> None:
     before = (store / "data_metadata.json").read_bytes()
     assert main(["verify", str(store), "--repair"]) == 0

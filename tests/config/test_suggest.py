@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flatout.config.suggest import nearest_key
+from flatout.config.suggest import nearest_key, nearest_name
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,12 @@ from flatout.config.suggest import nearest_key
 )
 def test_nearest(unknown: str, nearest: str | None) -> None:
     assert nearest_key(tuple(unknown.split("."))) == nearest
+
+
+def test_the_nearest_of_any_names() -> None:
+    names = ("path", "Label", "file_name")
+    assert nearest_name("paht", names) == "path"
+    assert nearest_name("lable", names) == "Label"
+    assert nearest_name("FileName", names) == "file_name"
+    assert nearest_name("zebra", names) is None
+    assert nearest_name("path", ()) is None

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from flatout.errors import ManifestError
-from flatout.source.folders import read_folder, scan_tree
+from flatout.source.folders import STORE_FILES, STORE_SHARDS, read_folder, scan_tree
+from flatout.store.journal import JOURNAL
+from flatout.store.lock import OWNER
+from flatout.store.log import LOG
+from flatout.store.metadata import ROOT, SHARD_FOLDER
 
 
 def fill(root: Path, *names: str, content: bytes = b"") -> Path:
@@ -73,6 +77,29 @@ def test_names_that_are_not_utf8_are_left_out_and_counted(tmp_path: Path) -> Non
 def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match="No such file"):
         scan_tree(tmp_path / "missing")
+
+
+def test_stores_are_no_sources(tmp_path: Path) -> None:
+    assert {ROOT, JOURNAL, LOG, OWNER} == STORE_FILES
+    assert SHARD_FOLDER == STORE_SHARDS
+    root = fill(tmp_path / "root", "a.png", "b/c.png", "shards/d.png", "b/shards/e.png", "b/shards.png")
+    for name in STORE_FILES:
+        fill(root, f"{name}-store/{name}", f"{name}-store/shards/000.h5", f"{name}-store/x.png")
+    fill(root, "b/old/data_metadata.json", "b/old/shards/0.h5", "b/old/x.png")
+    found = scan_tree(root)
+    assert found.files == ["a.png", "b/c.png", "b/shards.png", "b/shards/e.png", "shards/d.png"]
+    left_out = [*(f"{name}-store" for name in STORE_FILES), "b/old"]
+    assert sorted(found.notes) == sorted(f"root: left out the store '{name}'" for name in left_out)
+    with pytest.raises(ManifestError, match="old is a store, or holds one among other files"):
+        scan_tree(root / "b" / "old")
+
+
+def test_tables_that_name_the_files_are_noted(tmp_path: Path) -> None:
+    root = fill(tmp_path / "root", "a/1.png", "b/2.png")
+    fill(root, "labels.csv", content=b"file,label\na/1.png,cat\n")
+    (told,) = [note for note in read_folder(root).notes if "names files" in note]
+    assert told.startswith("labels.csv names files of root, but a folder is read by its files alone")
+    assert str(root / "labels.csv") in told
 
 
 def test_what_is_not_a_sample_is_left_out_and_said(tmp_path: Path) -> None:

@@ -261,10 +261,22 @@ def test_a_column_called_label_that_cannot_be_classes(tmp_path: Path) -> None:
     assert again.fields["label"].kind == "label", "long names that come again are classes"
 
 
+def test_many_whole_numbers_may_be_quantities(tmp_path: Path) -> None:
+    ages = [20 + row % 11 for row in range(60)]
+    guess = table(tmp_path, age=ages, score=[row % 10 for row in range(60)])
+    assert [section.kind for section in guess.fields.values()] == ["label", "label"]
+    told = "(11 different numbers; set fields.age.kind: scalar if they are quantities)"
+    assert f"field 'age': label from column 'age' {told}" in guess.notes
+    assert "field 'score': label from column 'score'" in guess.notes
+
+
 def test_many_numbers_called_label_are_doubted(tmp_path: Path) -> None:
     few = table(tmp_path, target=list(range(40)))
     assert few.fields["target"].kind == "label"
-    assert "field 'target': label from column 'target' (40 different values; scalar if" in few.notes[0]
+    assert (
+        "field 'target': label from column 'target' (40 different numbers; set fields.target.kind: scalar if"
+        in few.notes[0]
+    )
     many = table(tmp_path, target=list(range(1001)))
     assert many.fields["target"].kind == "scalar"
     assert "(1,001 different values are many for classes)" in many.notes[0]

@@ -156,8 +156,12 @@ def test_dtype_overrides() -> None:
 
 def test_the_decoded_array_is_never_changed() -> None:
     array = RGB.astype(np.float32)
+    before = array.copy()
     array.flags.writeable = False
-    run(array, window=(3, 9), normalise="sample")
+    found = run(array, window=(3, 9), normalise="sample")
+    np.testing.assert_array_equal(array, before)
+    assert not np.shares_memory(found, array)
+    assert abs(float(found.mean())) < 1e-5
 
 
 def test_real_slices_become_grey(data_dir: Path) -> None:

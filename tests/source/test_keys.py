@@ -51,11 +51,6 @@ def test_a_bad_key_column_names_its_rows(values: list[str | None], message: str)
         keys_of({"k": values}, asked="k")
 
 
-def test_an_absent_key_column_is_an_error() -> None:
-    with pytest.raises(ManifestError, match="'k' is not a column; there are: a, b"):
-        keys_of({"a": [1], "b": [2]}, asked="k")
-
-
 def test_an_id_is_taken_when_unique() -> None:
     assert keys_of({"file": ["x", "y"], "Sample_ID": ["2", "1"]}, ("file",)) == (
         ["2", "1"],

@@ -157,7 +157,7 @@ def test_a_custom_kind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds, "entry_points", lambda group: [Entry()])
     monkeypatch.setattr(
         "flatout.source.maker.find_decoder",
-        lambda kind, suffix: lambda file, limits: type("D", (), {"array": np.ones(2), "kind": (kind, suffix)}),
+        lambda kind, suffix, added: lambda file, limits: type("D", (), {"array": np.ones(2)}),
     )
     maker = FieldsMaker({"x": CustomField(name="loud", params={"gain": 3})}, str(folder))
     sample: Any = maker.make(Row("k", {"x": "a.npy"}))

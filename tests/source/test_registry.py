@@ -23,7 +23,7 @@ from flatout.types import Decoded, Limits, Row
 def fresh() -> Iterator[None]:
     """What is remembered of installed packages does not outlast a test."""
     yield
-    registry._registered.cache_clear()
+    registry.registered.cache_clear()
     load_object.cache_clear()
 
 
@@ -43,7 +43,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("array.mha", "array.npy", "volume.raw.gz")
     entries = [EntryPoint(name, "their_package:decode", "flatout.decoders") for name in names]
     monkeypatch.setattr(registry, "entry_points", lambda group: entries if group == "flatout.decoders" else [])
-    registry._registered.cache_clear()
+    registry.registered.cache_clear()
 
 
 def test_every_built_in_decoder_is_there() -> None:

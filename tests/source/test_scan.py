@@ -172,6 +172,33 @@ def test_a_member_of_a_tar_is_read_alone(tmp_path: Path, monkeypatch: pytest.Mon
     assert (before.fingerprints == after.fingerprints).tolist() == [True, False]
 
 
+def test_a_row_of_one_file_is_looked_at_as_any_other(tmp_path: Path) -> None:
+    write(tmp_path / "sub" / "a", b"one")
+    (tmp_path / "link").symlink_to("sub/a")
+    (tmp_path / "out").symlink_to("/dev/null")
+    looker = look.Looker(str(tmp_path), allow_outside=False)
+    found = [look.SourceFile(tmp_path / "sub" / "a", "a", 1, 2)]
+    for cell in (
+        "sub/a",
+        "link",
+        "out",
+        "none",
+        "sub",
+        "",
+        "../x",
+        str(tmp_path / "sub" / "a"),
+        "a\0",
+        None,
+        *found,
+    ):
+        row = looker.at((cell,))
+        size, stamp = -1 if row.is_missing else row.size, row.fingerprint(7)
+        assert looker._look((cell,), 7) == (row.path, size, row.mtime_ns, stamp, stamp)
+    looks = looker(([("sub/a",), ("none",)], [7, 8]))
+    assert looks.sizes.tolist() == [3, -1]
+    assert looks.fingerprints.tolist() == [looker.at(("sub/a",)).fingerprint(7), 0]
+
+
 def test_rows_without_files_are_known_by_their_values(tmp_path: Path) -> None:
     states = scanned(manifest_of(tmp_path, label=["a", "b", "a"]), ["label"])
     assert states.sizes.tolist() == [0, 0, 0]

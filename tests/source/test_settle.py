@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flatout.config import load_config
-from flatout.errors import ConfigError, ManifestError
+from flatout.errors import ConfigError
 from flatout.source import Guess, Manifest, read_manifest, settle_fields
 
 COLUMNS = ("image_path", "mask_path", "diagnosis", "age", "note")
@@ -160,7 +160,7 @@ def test_what_cannot_be_is_refused(manifest: Path, fields: Any, more: Any, told:
 
 
 def test_a_column_that_is_not_there_is_named(manifest: Path) -> None:
-    with pytest.raises(ManifestError, match="field 'weight' wants column 'weight'; there are: image_path"):
+    with pytest.raises(ConfigError, match="field 'weight' wants column 'weight'; there are: image_path"):
         settled(manifest, {"weight": {"kind": "scalar"}}, guess_fields=True)
 
 

@@ -115,6 +115,16 @@ def test_windows_are_slices_at_every_hop(num_samples, length, hop, remainder):
         assert len(windows) == 1 or (len(windows) - 2) * hop + length < num_samples
 
 
+def test_windows_that_overlap_too_much_are_refused_before_memory_is_taken():
+    minute = np.zeros((1, 60 * 8000), np.float32)
+    told = r"472,001 windows of 8,000, one every 1, take 14\.5 GiB together; max_sample_bytes is 2\.0 GiB"
+    with pytest.raises(SampleError, match=told):
+        waveform.cut_windows(minute, 8000, 1, "drop", LIMITS)
+    assert len(waveform.cut_windows(minute, 8000, 10, "drop", LIMITS)) == 47_201
+    with pytest.raises(SampleError, match=r"479,999 windows of 2, one every 1, take 472\.\d MiB"):
+        waveform.cut_windows(minute, 2, 1, "drop", Limits(max_sample_bytes=64 << 20))
+
+
 @given(st.integers(1, 300), st.integers(1, 60))
 def test_padded_windows_side_by_side_are_the_signal(num_samples, length):
     signal = np.random.default_rng(num_samples).normal(size=(1, num_samples))

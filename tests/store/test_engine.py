@@ -57,7 +57,7 @@ def test_progress_adds_up_to_the_rows(source: Any) -> None:
             self.total = self.done = 0
 
         def begin(self, what: str, total: int) -> None:
-            self.total += total
+            self.total = total
 
         def advance(self, rows: int) -> None:
             self.done += rows

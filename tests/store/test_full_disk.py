@@ -171,7 +171,7 @@ class TestFreeSpace:
             DataPreprocessor(source.settings(tmp_path / "store")).run()
 
         wanted = r"/store: about 1,[0-9]{3},[0-9]{3} bytes \(1\.\d MiB\) are needed, "
-        wanted += r"123,456 bytes \(0\.1 MiB\) are free"
+        wanted += r"123,456 bytes \(120\.6 KiB\) are free"
         assert re.search(wanted, str(caught.value))
         assert not (tmp_path / "store").exists()
 

@@ -55,6 +55,17 @@ def written(tmp_path: Path) -> Journal:
     return opened
 
 
+def test_finished_shards_are_counted_and_nothing_is_changed(tmp_path: Path, written: Journal) -> None:
+    assert journals.num_finished(tmp_path) == 4  # three, and one that was adopted
+    path = tmp_path / JOURNAL
+    torn = path.read_bytes()[:-5]
+    path.write_bytes(torn)
+    assert journals.num_finished(tmp_path) == 3
+    assert path.read_bytes() == torn
+    discard(tmp_path)
+    assert journals.num_finished(tmp_path) == 0
+
+
 def test_what_was_noted_is_found(tmp_path: Path, written: Journal) -> None:
     found = find(tmp_path)
     assert found is not None

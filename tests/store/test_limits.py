@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flatout.errors import StoreSpaceError, TooManyBadError
-from flatout.store.limits import check_bad_fraction, check_free_space
+from flatout.store.limits import check_bad_fraction, check_free_space, disk_errors
 from flatout.store.task import BadRow
 
 Usage = namedtuple("Usage", "total used free")
@@ -21,6 +22,18 @@ def test_what_fits_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     told = r"\(4\.1 MiB\) are needed, 4,194,304 bytes \(4\.0 MiB\) are free"
     with pytest.raises(StoreSpaceError, match=told):
         check_free_space(tmp_path, 3 * (1 << 20))
+
+
+def test_few_bytes_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 512))
+    with pytest.raises(StoreSpaceError, match=r"\(\d\.\d GiB\) are needed, 512 bytes are free"):
+        check_free_space(tmp_path, 5 << 30)
+    no_space = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(StoreSpaceError, match=r"512 bytes are free\)\. Nothing is lost"), disk_errors(tmp_path):
+        raise no_space
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 300 << 10))
+    with pytest.raises(StoreSpaceError, match=r"307,200 bytes are free, 300\.0 KiB\)"), disk_errors(tmp_path):
+        raise no_space
 
 
 def bad_rows(*errors: str) -> list[BadRow]:

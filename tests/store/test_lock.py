@@ -33,6 +33,12 @@ def sign(folder: Path, **changes: Any) -> None:
     (folder / OWNER).write_text(json.dumps(owner_of(**changes)))
 
 
+def is_ours(folder: Path) -> bool:
+    """Whether the owner file says that this process has the store now."""
+    owner = json.loads((folder / OWNER).read_text())
+    return bool(owner["pid"] == os.getpid() and owner["started"] == psutil.Process().create_time())
+
+
 def dead_pid() -> int:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
@@ -94,7 +100,8 @@ def test_a_dead_owner_is_replaced(tmp_path: Path) -> None:
 def test_a_number_that_another_process_has_now_is_a_dead_owners(tmp_path: Path) -> None:
     sign(tmp_path, started=psutil.Process().create_time() - 1000)
     with locked(tmp_path):
-        pass
+        assert is_ours(tmp_path)
+    assert not (tmp_path / OWNER).exists()
 
 
 def test_a_living_owner_whose_guard_is_not_seen_is_kept(tmp_path: Path) -> None:
@@ -112,7 +119,7 @@ def test_another_hosts_lock_is_never_taken(tmp_path: Path, pid: int) -> None:
     assert json.loads((tmp_path / OWNER).read_text())["host"] == "elsewhere"
     (tmp_path / OWNER).unlink()  # what the message advises
     with locked(tmp_path):
-        pass
+        assert is_ours(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", '{"host": "', "\udcff"])
@@ -126,4 +133,5 @@ def test_a_garbled_owner_file_counts_as_a_dead_owners(tmp_path: Path, text: str)
 def test_an_owner_of_this_host_without_a_number_is_dead(tmp_path: Path, pid: Any) -> None:
     sign(tmp_path, pid=pid, started=0.0)
     with locked(tmp_path):
-        pass
+        assert is_ours(tmp_path)
+    assert not (tmp_path / OWNER).exists()

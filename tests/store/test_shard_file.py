@@ -15,8 +15,11 @@ import h5py
 import numpy as np
 import pytest
 from blake3 import blake3
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flatout.errors import StoreCorruptError
+from flatout.store import shard_file
 from flatout.store.shard_file import check_through_libhdf5, in_file_order, write_hashed
 from flatout.store.shard_reader import ShardReader
 from flatout.store.skeleton import Skeleton
@@ -72,6 +75,20 @@ def test_hashes_what_it_writes(tmp_path: Path) -> None:
         write_hashed(tmp_path / "a", [])
     unsafe = {write_hashed(tmp_path / name, [memoryview(b"x")], safe=False) for name in "bc"}
     assert len(unsafe) == 2
+
+
+@given(
+    sizes=st.lists(
+        st.sampled_from([0, 1, 3, shard_file.SMALL_BYTES - 1, shard_file.SMALL_BYTES, 1 << 17]), max_size=9
+    )
+)
+def test_small_buffers_are_written_together(sizes: list[int]) -> None:
+    buffers = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
+    joined = [bytes(buffer) for buffer in shard_file._fewer(map(memoryview, buffers))]
+    assert b"".join(joined) == b"".join(buffers)
+    assert all(joined)
+    large = [buffer for buffer in buffers if len(buffer) >= shard_file.SMALL_BYTES]
+    assert len(joined) <= 2 * len(large) + 1 + sum(sizes) // shard_file.TOGETHER_BYTES
 
 
 def test_a_good_shard_passes(shard: ShardReader) -> None:

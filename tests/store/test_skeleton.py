@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatout.store.compress import compress
-from flatout.store.skeleton import ALIGNMENT, TIGHT_ALIGNMENT, DatasetPlan, Skeleton, _SparseFile, lay_out
+from flatout.store.skeleton import (
+    ALIGNMENT,
+    TIGHT_ALIGNMENT,
+    DatasetPlan,
+    Skeleton,
+    _lay_out,
+    _SparseFile,
+    lay_out,
+)
 
 PLANS = [
     DatasetPlan("flatout/key_hash", np.dtype("<u8"), (3,), is_table=True),
@@ -110,6 +119,25 @@ def test_an_empty_compressed_dataset_has_no_chunks(shape: tuple[int, ...]) -> No
     assert skeleton.chunk_places["x"].tolist() == [[0, 0], [0, 0]]
     with h5py.File(io.BytesIO(image_of(skeleton)), "r") as file:
         assert file["x"].shape == shape
+
+
+def test_shards_of_one_form_share_a_skeleton_that_is_laid_out_once() -> None:
+    first = lay_out(PLANS, {"format": "a"})
+    assert lay_out([replace(plan) for plan in PLANS], {"format": "a"}) is first
+    assert lay_out(PLANS, {"format": "b"}).pieces != first.pieces
+    for change in ({"shape": (4,)}, {"dtype": np.dtype("<i8")}, {"path": "flatout/more"}, {"is_table": False}):
+        other = [replace(PLANS[0], **change), *PLANS[1:]]
+        assert lay_out(other, {"format": "a"}).pieces == _lay_out(other, {"format": "a"}).pieces != first.pieces
+    again = _lay_out(PLANS, {"format": "a"})
+    assert (again.pieces, again.offsets, again.size) == (first.pieces, first.offsets, first.size)
+
+
+def test_compressed_chunks_are_placed_anew() -> None:
+    plans = [
+        DatasetPlan("x", np.dtype("|u1"), (1, 4), "gzip", [compress("gzip", np.full((4,), n, np.uint8))])
+        for n in range(2)
+    ]
+    assert lay_out(plans[:1], {}).pieces != lay_out(plans[1:], {}).pieces
 
 
 Step = st.one_of(

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatout.config import load_config
-from flatout.store import DataPreprocessor, StoreReader, extent, summarise_source, summarise_store, summary
+from flatout.store import DataPreprocessor, StoreReader, extent, summarise_store
 
 pytestmark = pytest.mark.usefixtures("few_shards")
 
@@ -140,66 +139,3 @@ def test_bad_rows_are_counted(source: Any) -> None:
     (source.folder / "s03.npy").write_bytes(b"broken")
     source.prepare(max_bad_fraction=0.5)
     assert summarise_store(source.store).num_bad == 1
-
-
-def test_a_source_in_numbers_before_it_is_prepared(source: Any) -> None:
-    (source.folder / "s03.npy").unlink()
-    config = load_config(source.config())
-    found = summarise_source(config)
-    assert (found.num_samples, found.num_shards) == (12, 0)
-    assert sum(found.splits.values()) == 12
-    assert [(row.key, row.stage) for row in found.bad] == [("s03", "find")]
-    files = [source.folder / row[name] for row in source.rows for name in ("image", "series")]
-    assert found.disk_bytes == sum(p.stat().st_size for p in files if p.exists() and "s03" not in p.name)
-    assert field(found, "image").shape == [4, 5]
-    assert {name: sum(counts.values()) for name, counts in field(found, "label").classes.items()} == {
-        "cat": 4,
-        "dog": 4,
-        "eel": 4,
-    }
-    assert not source.store.exists()
-
-
-def test_validate_decodes_every_row(source: Any) -> None:
-    for number in (2, 11):
-        (source.folder / f"s{number:02d}.npy").write_bytes(b"broken")
-    found = summarise_source(load_config(source.config()), validate=True)
-    assert [row.key for row in sorted(found.bad, key=lambda row: row.key)] == ["s02", "s11"]
-    assert found.num_bad == 2
-    assert not source.store.exists()
-
-
-def test_rows_looked_at_are_spread_evenly(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summary, "NUM_LOOKED_AT", 2)
-    (source.folder / "s11.npy").write_bytes(b"broken")
-    found = summarise_source(load_config(source.config()))
-    assert [row.key for row in found.bad] == ["s11"]
-    assert "shapes and sizes from 1 of 12 rows, spread evenly" in found.notes
-
-
-def test_a_manifest_that_holds_the_values_is_what_lies_on_disk(tmp_path: Path) -> None:
-    path = tmp_path / "values.csv"
-    path.write_text("id,value\n" + "".join(f"a{n},{n}.5\n" for n in range(9)))
-    config = load_config({"manifest": str(path), "fields": {"value": {"kind": "scalar"}}})
-    assert summarise_source(config).disk_bytes == path.stat().st_size
-
-
-def test_validate_tells_the_values_as_a_store_of_them_would(source: Any) -> None:
-    config = load_config(source.config())
-    checked = summarise_source(config, validate=True)
-    source.prepare()
-    stored = summarise_store(source.store)
-    for name in ("image", "series", "label", "text"):
-        for number in ("low", "high", "mean", "num_measured", "num_nan", "num_infinite"):
-            found, wanted = getattr(field(checked, name), number), getattr(field(stored, name), number)
-            assert found == (wanted if wanted is None else pytest.approx(wanted, rel=1e-6)), (name, number)
-    assert field(checked, "image").num_measured == checked.num_samples == 12
-    assert field(summarise_source(config), "image").low is None
-
-
-def test_validate_counts_what_is_not_finite_in_rows_that_it_refuses(source: Any) -> None:
-    array = np.full((4, 5), 500, np.float32)
-    array[0, :3] = np.nan, np.nan, np.inf
-    np.save(source.folder / "s05.npy", array)
-    image = field(summarise_source(load_config(source.config()), validate=True), "image")
-    assert (image.num_nan, image.num_infinite, image.high) == (2, 1, 500)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import NamedTuple
 
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor
 
 from flatout.augment.checks import Range, checked_least, checked_range
 from flatout.augment.draws import Draws
+from flatout.augment.host import array
+from flatout.augment.looped import LoopedTransform
 from flatout.augment.transform import Transform
 from flatout.config.augmentation import AmplitudeScaleSection, GainEnvelopeSection, PolarityInversionSection
 
@@ -25,7 +28,7 @@ class ScaleParams(NamedTuple):
     """(B,) float32."""
 
 
-class GPUAmplitudeScale(Transform):
+class GPUAmplitudeScale(LoopedTransform):
     """Multiply each sample by one number of `range`."""
 
     num_draws = 1
@@ -41,6 +44,12 @@ class GPUAmplitudeScale(Transform):
     def alter(self, x: Tensor, params: ScaleParams) -> Tensor:
         """All channels by the same factor."""
         return x * params.factor[:, None, None]
+
+    def loop(self, kernels: ModuleType, x: Tensor, params: ScaleParams) -> Tensor:
+        """Times one leaves a sample as it was, bit for bit."""
+        out = torch.empty_like(x)
+        kernels.scale(*map(array, (x.flatten(1), params.active, params.factor, out.flatten(1))))
+        return out
 
 
 class PolarityParams(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from flatout.augment.draws import position_keys
 from flatout.augment.keys import SampleKeys
 from flatout.augment.transform import Augmentation
 
@@ -24,9 +25,19 @@ class Group(Augmentation):
         """The transforms, by position."""
         return cast("Sequence[Augmentation]", self.transforms)
 
+    def check(self, x: Tensor, owner: str) -> None:
+        """Refuse what a member cannot take."""
+        for member in self.members:
+            member.check(x, owner)
+
     def draw_members(self, x: Tensor, keys: SampleKeys) -> tuple[Any, ...]:
         """Parameters of all: none changes the shape, so they can be drawn beforehand."""
-        return tuple(member.draw(x, keys.position(at)) for at, member in enumerate(self.members))
+        return tuple(member.draw(x, own) for member, own in self.with_keys(keys))
+
+    def with_keys(self, keys: SampleKeys) -> Iterable[tuple[Augmentation, SampleKeys]]:
+        """Each transform with the keys of its position."""
+        num_draws = [1 + getattr(member, "num_draws", 0) for member in self.members]
+        return zip(self.members, position_keys(keys, num_draws), strict=True)
 
 
 class GPUCompose(Group):
@@ -50,8 +61,8 @@ class GPUCompose(Group):
         if not self.training:
             return x
         keys = self.keys_for(x, keys, generator)
-        for position, member in enumerate(self.members):
-            x = member(x, keys.position(position))
+        for member, own in self.with_keys(keys):
+            x = member(x, own)
         return x
 
     def draw(self, x: Tensor, keys: SampleKeys) -> tuple[Any, ...]:

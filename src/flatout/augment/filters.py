@@ -76,10 +76,22 @@ class SpectrumFilter(Transform):
         return 1.0 / (1.0 + (frequencies_hz / cutoff_hz[:, None]) ** (2 * self.order))
 
 
-class GPULowPass(SpectrumFilter):
-    """Weaken what lies above a cut-off out of `cutoff_hz`, whose logarithm is uniform."""
+class CutoffFilter(SpectrumFilter):
+    """A filter with one cut-off out of `cutoff_hz`, whose logarithm is uniform."""
 
     num_draws = 1
+
+    def __init__(self, cutoff_hz: Range, order: int, p: float, sample_rate: int) -> None:
+        super().__init__(order, sample_rate, p, cutoff_hz)
+        self.cutoff_hz = cutoff_hz
+
+    def choose(self, x: Tensor, draws: Draws, active: Tensor) -> CutoffParams:
+        """One cut-off a sample."""
+        return CutoffParams(active, _log_uniform(draws, 1, self.cutoff_hz))
+
+
+class GPULowPass(CutoffFilter):
+    """Weaken what lies above a cut-off out of `cutoff_hz`, whose logarithm is uniform."""
 
     def __init__(
         self,
@@ -88,22 +100,15 @@ class GPULowPass(SpectrumFilter):
         p: float = _LOW.p,
         sample_rate: int = DEFAULT_SAMPLE_RATE,
     ) -> None:
-        super().__init__(order, sample_rate, p, cutoff_hz)
-        self.cutoff_hz = cutoff_hz
-
-    def choose(self, x: Tensor, draws: Draws, active: Tensor) -> CutoffParams:
-        """One cut-off a sample."""
-        return CutoffParams(active, _log_uniform(draws, 1, self.cutoff_hz))
+        super().__init__(cutoff_hz, order, p, sample_rate)
 
     def gain(self, frequencies_hz: Tensor, params: CutoffParams) -> Tensor:
         """One at 0 Hz, a half at the cut-off."""
         return self.low_gain(frequencies_hz, params.cutoff_hz)
 
 
-class GPUHighPass(SpectrumFilter):
+class GPUHighPass(CutoffFilter):
     """Weaken what lies below a cut-off out of `cutoff_hz`, whose logarithm is uniform."""
-
-    num_draws = 1
 
     def __init__(
         self,
@@ -112,12 +117,7 @@ class GPUHighPass(SpectrumFilter):
         p: float = _HIGH.p,
         sample_rate: int = DEFAULT_SAMPLE_RATE,
     ) -> None:
-        super().__init__(order, sample_rate, p, cutoff_hz)
-        self.cutoff_hz = cutoff_hz
-
-    def choose(self, x: Tensor, draws: Draws, active: Tensor) -> CutoffParams:
-        """One cut-off a sample."""
-        return CutoffParams(active, _log_uniform(draws, 1, self.cutoff_hz))
+        super().__init__(cutoff_hz, order, p, sample_rate)
 
     def gain(self, frequencies_hz: Tensor, params: CutoffParams) -> Tensor:
         """Nothing at 0 Hz, a half at the cut-off."""

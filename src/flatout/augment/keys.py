@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from flatout.augment.host import array, host_kernels
 from flatout.errors import AugmentError
 from flatout.seeding import MASK_64, child_seed
 
@@ -46,6 +48,8 @@ class SampleKeys(NamedTuple):
 
     states: Tensor
     """(B,) int64."""
+    drawn: Tensor | None = None
+    """(B, n) int64, 31 bits: the first draws of each state where they have been made already, with others."""
 
     def view(self, number: int) -> SampleKeys:
         """The keys of one view of every sample."""
@@ -69,8 +73,12 @@ def draw_keys(hashes: Tensor, *, seed: int, epoch: int) -> SampleKeys:
             f"sample keys: got {tuple(hashes.shape)} {hashes.dtype}, wanted (B,) torch.int64; "
             "a loader's batch holds them as batch['key']"
         )
-    stream = _signed(child_seed(seed, "augment", epoch=epoch))
-    return SampleKeys(mix(mix(hashes) ^ stream))
+    stream = child_seed(seed, "augment", epoch=epoch) & MASK_64
+    if (kernels := host_kernels(hashes)) is not None:
+        states = torch.empty(len(hashes), dtype=torch.int64, device=hashes.device)
+        kernels.start(array(hashes).view(np.uint64), np.uint64(stream), array(states).view(np.uint64))
+        return SampleKeys(states)
+    return SampleKeys(mix(mix(hashes) ^ _signed(stream)))
 
 
 def random_keys(num_samples: int, device: torch.device, generator: torch.Generator | None = None) -> SampleKeys:
@@ -78,16 +86,26 @@ def random_keys(num_samples: int, device: torch.device, generator: torch.Generat
     return SampleKeys(torch.randint(0, _RANDOM_KEYS, (num_samples,), device=device, generator=generator))
 
 
-def sequence(states: Tensor, first: int, num: int) -> Tensor:
-    """(B,) states in, numbers first .. first + num - 1 of each out: (B, num) int64, all bits random.
+def sequence(states: Tensor, first: int, num: int, num_bits: int = 64) -> Tensor:
+    """(B,) states in, the highest bits of numbers first .. first + num - 1 of each out: (B, num) int64.
 
     `first` is a multiple of 2**32 and `num` at most that.
     """
-    return mix((states ^ first)[:, None] ^ torch.arange(num, device=states.device))
+    if (kernels := host_kernels(states)) is not None:
+        out = torch.empty(len(states), num, dtype=torch.int64, device=states.device)
+        bits = np.uint64(first), np.uint64(num_bits)
+        kernels.sequence(array(states).view(np.uint64), *bits, array(out).view(np.uint64))
+        return out
+    numbers = mix((states ^ first)[:, None] ^ torch.arange(num, device=states.device))
+    return numbers if num_bits == 64 else shift_right(numbers, 64 - num_bits)
 
 
 def mix(numbers: Tensor) -> Tensor:
     """int64 in, 64 well-mixed bits of the same shape out: `seeding.splitmix64((x - 1) * golden)` of each x."""
+    if (kernels := host_kernels(numbers)) is not None:
+        out = torch.empty(numbers.shape, dtype=torch.int64, device=numbers.device)
+        kernels.mix(array(numbers).reshape(-1).view(np.uint64), array(out).reshape(-1).view(np.uint64))
+        return out
     mixed = numbers * _GOLDEN
     mixed = (mixed ^ shift_right(mixed, 30)) * _MULTIPLY_1
     mixed = (mixed ^ shift_right(mixed, 27)) * _MULTIPLY_2

@@ -11,7 +11,10 @@ TINY = 1e-12
 def deviation(x: Tensor) -> Tensor:
     """Deviation of each sample from its own mean over channels and time."""
     # Detached: the strength of an augmentation is a constant, and a root has no gradient at silence.
-    return x.detach().std(dim=(1, 2), correction=0, keepdim=True)
+    constant = x.detach()
+    # Not `std`: over two axes that takes torch six times as long on the CPU.
+    centred = constant - constant.mean(dim=(1, 2), keepdim=True)
+    return centred.square().mean(dim=(1, 2), keepdim=True).sqrt()
 
 
 def root_mean_square(x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import NamedTuple
 
 import torch
@@ -9,11 +10,16 @@ from torch import Tensor
 
 from flatout.augment.checks import MILLION, checked_least, checked_share, millionths
 from flatout.augment.draws import Draws
-from flatout.augment.transform import Transform
+from flatout.augment.host import array
+from flatout.augment.looped import LoopedTransform
+from flatout.augment.threads import run_rows
 from flatout.config.augmentation import FrequencyMaskSection, TimeMaskSection
+from flatout.types import Array
 
 _TIME = TimeMaskSection()
 _FREQUENCY = FrequencyMaskSection()
+_BLOCK_VALUES = 1 << 17
+"""Values whose spectra are made at a time: 0.5 MB, and as much for the spectra."""
 
 
 class TimeMaskParams(NamedTuple):
@@ -26,7 +32,7 @@ class TimeMaskParams(NamedTuple):
     """(B, num_masks) int64: masked values."""
 
 
-class GPUTimeMask(Transform):
+class GPUTimeMask(LoopedTransform):
     """Set `num_masks` stretches of each sample to zero, each up to `max_fraction` of the length."""
 
     def __init__(
@@ -51,6 +57,13 @@ class GPUTimeMask(Transform):
         is_masked = _inside(x.shape[-1], params.start, params.width, x.device).any(dim=1)
         return x.masked_fill(is_masked[:, None, :], 0.0)
 
+    def loop(self, kernels: ModuleType, x: Tensor, params: TimeMaskParams) -> Tensor:
+        """A copy with zeros written into it."""
+        out = torch.empty_like(x)
+        width = params.width.expand_as(params.start)
+        kernels.mask(array(x), array(params.active), array(params.start), array(width), array(out))
+        return out
+
 
 class FrequencyMaskParams(NamedTuple):
     """Parameters of `GPUFrequencyMask`."""
@@ -62,7 +75,7 @@ class FrequencyMaskParams(NamedTuple):
     """(B, 1) int64: removed bins."""
 
 
-class GPUFrequencyMask(Transform):
+class GPUFrequencyMask(LoopedTransform):
     """Remove one band of each sample's spectrum, up to `max_fraction` of it wide."""
 
     num_draws = 2
@@ -84,6 +97,32 @@ class GPUFrequencyMask(Transform):
         is_masked = _inside(spectrum.shape[-1], params.start, params.width, x.device)
         masked: Tensor = torch.fft.irfft(spectrum.masked_fill(is_masked, 0.0), n=x.shape[-1])
         return masked
+
+    def loop(self, kernels: ModuleType, x: Tensor, params: FrequencyMaskParams) -> Tensor:
+        """Blocks of samples that stay in the cache, shared among threads; inactive samples have no spectrum."""
+        out = torch.empty_like(x)
+        arrays = [array(each) for each in (x, *params, out)]
+        num_rows = max(1, _BLOCK_VALUES // x[0].numel())
+
+        def mask(first: int, last: int) -> None:
+            for block in range(first, last):
+                _mask_spectra(kernels, *(each[block * num_rows : (block + 1) * num_rows] for each in arrays))
+
+        run_rows(mask, -(-len(x) // num_rows))
+        return out
+
+
+def _mask_spectra(kernels: ModuleType, x: Array, active: Array, start: Array, width: Array, out: Array) -> None:
+    """SciPy's FFT: the threads of torch's wait for each other, 8 ms instead of 0.3 when others use a core."""
+    import scipy.fft
+
+    chosen = slice(None) if active.all() else active
+    if not active.all():
+        out[:] = x
+    if active.any():  # an FFT of nothing is refused
+        spectrum = scipy.fft.rfft(x[chosen])
+        kernels.clear(spectrum, start[chosen], width[chosen])
+        out[chosen] = scipy.fft.irfft(spectrum, n=x.shape[-1], overwrite_x=True)
 
 
 def _widths(draws: Draws, columns: slice, most: int) -> Tensor:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from flatout.augment.checks import Range, checked_range
 from flatout.augment.draws import Draws, normals
+from flatout.augment.host import array
+from flatout.augment.keys import FIRST_NOISE
 from flatout.augment.level import TINY, deviation, root_mean_square
+from flatout.augment.looped import LoopedTransform
 from flatout.augment.transform import Transform
 from flatout.config.augmentation import ColouredNoiseSection, GaussianNoiseSection
 from flatout.errors import AugmentError
@@ -26,7 +31,7 @@ class NoiseParams(NamedTuple):
     """(B,) int64: what the noise is made from; 8 bytes instead of the noise itself."""
 
 
-class GPUGaussianNoise(Transform):
+class GPUGaussianNoise(LoopedTransform):
     """Add white noise whose deviation is `std` times the sample's own."""
 
     def __init__(self, std: float = _WHITE.std, p: float = _WHITE.p) -> None:
@@ -41,6 +46,14 @@ class GPUGaussianNoise(Transform):
         """Every channel has its own noise, all at one level."""
         noise = normals(params.states, x.shape[1] * x.shape[2]).view(x.shape)
         return x + noise * (deviation(x) * self.std)
+
+    def loop(self, kernels: ModuleType, x: Tensor, params: NoiseParams) -> Tensor:
+        """Level, noise and sum of one sample after another, while it is in the cache."""
+        out = torch.empty_like(x)
+        states = array(params.states ^ FIRST_NOISE).view(np.uint64)
+        rows = array(x.flatten(1)), array(params.active)
+        kernels.add_noise(*rows, states, np.float32(self.std), array(out.flatten(1)))
+        return out
 
 
 class ColouredNoiseParams(NamedTuple):

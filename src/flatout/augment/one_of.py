@@ -57,6 +57,6 @@ class OneOf(Group):
         result = x
         for position, member in enumerate(self.members):
             if member.training or not self.training:
-                is_chosen = (params.chosen == position)[:, None, None]
+                is_chosen = (params.chosen == position).view(-1, *(1,) * (x.dim() - 1))
                 result = torch.where(is_chosen, member.change(x, params.inner[position]), result)
         return result

@@ -55,12 +55,20 @@ class Augmentation(nn.Module):
         """
         if not isinstance(x, Tensor):
             return super().apply(x)
-        check_signal(type(self).__name__, x)
+        self.check(x, type(self).__name__)
         return self.change(x, params)
+
+    def check(self, x: Tensor, owner: str) -> None:
+        """Refuse, in the name of `owner`, what this cannot take.
+
+        Raises:
+            AugmentError: `x` is not (B, C, T) of floating point.
+        """
+        check_signal(owner, x)
 
     def keys_for(self, x: Tensor, keys: SampleKeys | None, generator: torch.Generator | None) -> SampleKeys:
         """The keys given, checked, or new ones from the generator."""
-        check_signal(type(self).__name__, x)
+        self.check(x, type(self).__name__)
         if keys is None:
             return random_keys(x.shape[0], x.device, generator)
         check_keys(type(self).__name__, keys, x)

@@ -33,7 +33,7 @@ class GPUAugmentationWrapper(nn.Module):
             return (x,) * self.num_views
         keys = self.transform.keys_for(x, keys, generator)
         states = torch.cat([keys.view(number).states for number in range(self.num_views)])
-        augmented = self.transform(x.repeat(self.num_views, 1, 1), SampleKeys(states))
+        augmented = self.transform(x.repeat(self.num_views, *(1,) * (x.dim() - 1)), SampleKeys(states))
         return tuple(augmented.chunk(self.num_views))
 
     def extra_repr(self) -> str:

@@ -58,6 +58,8 @@ def run(job: Job) -> Outcome:
 
     # The single process that the work is measured with has the workers' memory and thread settings.
     environment = worker_environment() if job.what == "decode" else dict(os.environ)
+    # The peers are installed with their bytecode; ours would be compiled anew in every process otherwise.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     watch = CpuWatch()
     done = subprocess.run(
         [sys.executable, "-m", "flatout.bench.job"],

@@ -27,14 +27,16 @@ LIBRARIES = (
     "soundfile",
     "nibabel",
     "torch",
+    "numba",
     "monai",
+    "kornia",
     "litdata",
 )
 
 
-def describe(scratch: Path) -> dict[str, Any]:
-    """Facts without which no figure means anything."""
-    return {
+def describe(scratch: Path | None = None) -> dict[str, Any]:
+    """Facts without which no figure means anything; the speed of the disk if there is a folder on it."""
+    facts = {
         "date": datetime.now(UTC).date().isoformat(),
         "flatout": flatout.__version__,
         "cpu": _cpu_name(),
@@ -43,8 +45,10 @@ def describe(scratch: Path) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "libraries": {name: found for name in LIBRARIES if (found := _version(name))},
-        "disk_write_mb_per_s": round(disk_write_mb_per_s(scratch)),
     }
+    if scratch is not None:
+        facts["disk_write_mb_per_s"] = round(disk_write_mb_per_s(scratch))
+    return facts
 
 
 def count_cores() -> int:

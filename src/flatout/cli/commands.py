@@ -20,6 +20,16 @@ COMMANDS: dict[str, Command] = {
     "verify": Command("flatout.cli.verify_command:verify_store", "Check every byte of a store; repair it."),
     "stats": Command("flatout.cli.stats_command:stats", "What is in a store, a manifest or a folder."),
     "export": Command("flatout.cli.export_command:export", "Write a store in another tool's format."),
+    "train": Command("flatout.cli.train_command:train", "Train; reads the store if there is one."),
+    "precompute-views": Command(
+        "flatout.cli.precompute_command:precompute_views", "Augmented views of every sample, made once."
+    ),
+    "precompute-embeddings": Command(
+        "flatout.cli.embeddings_command:precompute_embeddings", "A frozen encoder's outputs as a field."
+    ),
+    "augment-preview": Command(
+        "flatout.cli.preview_command:augment_preview", "Look at what the augmentation's settings do."
+    ),
     "bench": Command("flatout.cli.bench_command:app", "Measure flatout on this machine, against peers too."),
     "config": Command("flatout.cli.config_command:config", "Print the resolved config, or its schema."),
     "presets": Command("flatout.cli.presets_command:presets", "List the presets, or print one."),

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from flatout.errors import FlatoutError
 
 
 class Interrupted(FlatoutError):  # noqa: N818  nothing went wrong
     """The user or the system stopped the command; the message says what is kept and how to go on."""
+
+
+def what_is_kept(folder: Path) -> str:
+    """What a prepare of the store at `folder` that was stopped just now has finished, and how to go on."""
+    from flatout.cli.words import count_text
+    from flatout.store.journal import num_finished
+    from flatout.store.metadata import is_store
+
+    if num_shards := num_finished(folder):
+        kept = count_text(num_shards, "finished shard is", "finished shards are")
+        return f"{kept} kept; the same command continues where this one was"
+    what = "the store is as it was last finished" if is_store(folder) else "no shard was finished yet"
+    return f"{what}; the same command starts again"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from flatout.cli.interruption import Interrupted
+from flatout.cli.interruption import Interrupted, what_is_kept
 from flatout.cli.options import ConfigOption, JsonOption, SetOption
 from flatout.cli.output import console, emit_json, say
 from flatout.cli.places import check_manifest, check_output
@@ -90,13 +90,16 @@ def _stopping_well(settings: Config) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        raise Interrupted("finished shards are kept; the same command continues where this one was") from error
+        if not settings.preprocessed_data_dir:
+            raise
+        raise Interrupted(what_is_kept(Path(settings.preprocessed_data_dir))) from error
 
 
 def _show(settings: Config, stats: RunStats, freed: int) -> None:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     folder = Path(str(settings.preprocessed_data_dir)).absolute()
-    made = f"{stats.processed - stats.failed:,} made, {stats.unchanged:,} unchanged"
+    before = f" ({stats.continued:,} by the run before)" if stats.continued else ""
+    made = f"{stats.processed - stats.failed:,} made{before}, {stats.unchanged:,} unchanged"
     made += f", {stats.removed:,} removed or replaced" if stats.removed else ""
     console().print(f"store    {folder}", markup=False)  # on a line of its own: a table would cut a long path
     table.add_row("samples", f"{stats.num_samples:,}")

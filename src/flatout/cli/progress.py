@@ -23,6 +23,7 @@ class ProgressBar:
         self._bar: Progress | None = None
         self._task: Any = None
         self._what, self._total, self._done, self._bad = "", 0, 0, 0
+        self._told = 0
         self._started = self._last_line = time.monotonic()
 
     def __enter__(self) -> ProgressBar:
@@ -33,13 +34,23 @@ class ProgressBar:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
-        elif self._total and kind is None:
+        elif self._done != self._told and kind is None:
             self._line()
 
     def begin(self, what: str, total: int) -> None:
-        self._what, self._total, self._done = what, total, 0
+        self._what, self._total, self._done, self._bad = what, total, 0, 0
+        self._told = 0
         self._started = self._last_line = time.monotonic()
-        if error_console().is_terminal and total:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._bar.tasks[0].total)  # the stage before is over
+            self._bar.stop()
+            self._bar = None
+        if not total:
+            return
+        if not error_console().is_terminal:
+            # At once: the first rows of a slow format take longer than anybody watches an empty screen.
+            error_console().print(f"{what}: 0 of {total:,}", markup=False)
+        else:
             self._bar = _bar()
             self._task = self._bar.add_task(what, total=total, bad="")
             self._bar.start()
@@ -60,7 +71,7 @@ class ProgressBar:
         say(text)
 
     def _line(self) -> None:
-        self._last_line = time.monotonic()
+        self._last_line, self._told = time.monotonic(), self._done
         rate = self._done / max(self._last_line - self._started, 1e-9)
         left = f", {(self._total - self._done) / rate:.0f} s left" if 0 < self._done < self._total else ""
         error_console().print(

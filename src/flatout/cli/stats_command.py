@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from flatout.cli.options import ConfigOption, JsonOption, SetOption
-from flatout.cli.output import console, emit_json, say
+from flatout.cli.output import console, emit_json, say, say_error
 from flatout.cli.places import check_finished, check_manifest
 from flatout.cli.progress import ProgressBar
 from flatout.cli.words import count_text
@@ -40,7 +41,9 @@ def stats(
     else:
         summary = _of_source(place, config, base_path, set_, validate_only)
     emit_json(summary.to_json()) if as_json else _show(summary, validate_only)
-    if validate_only and summary.num_bad:
+    if summary.refusal and not as_json:
+        say_error(f"a prepare would stop: {summary.refusal}")
+    if summary.refusal or (validate_only and summary.num_bad):
         raise typer.Exit(1)
 
 
@@ -62,20 +65,9 @@ def _show(summary: Summary, validated: bool) -> None:
     for note in summary.notes:
         say(note)
     head = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    head.add_row("place", escape(summary.place))
-    groups = (
-        f" in {count_text(summary.num_groups, 'group')}" if summary.num_groups < summary.num_samples else ""
-    )
-    head.add_row("samples", f"{summary.num_samples:,}{groups}")
-    head.add_row("splits", ", ".join(f"{name} {count:,}" for name, count in summary.splits.items()))
-    on_disk = bytes_text(summary.disk_bytes)
-    head.add_row(
-        "on disk", f"{on_disk} in {count_text(summary.num_shards, 'shard')}" if summary.num_shards else on_disk
-    )
-    head.add_row("in memory", f"{bytes_text(summary.memory_bytes)} when cached")
-    bad = f"[red]{summary.num_bad:,}[/red]" if summary.num_bad else "0"
-    head.add_row("bad", bad + (" (every row was decoded)" if validated else ""))
-    tables = [_field_table(summary), _value_table(summary)]
+    for name, text in _head(summary, validated):
+        head.add_row(name, text)
+    tables = [_field_table(summary), _value_table(summary)] if summary.fields else []
     tables += [_class_table(field, list(summary.splits)) for field in summary.fields if field.classes]
     for table in (head, *tables):
         if table is not None:
@@ -84,6 +76,37 @@ def _show(summary: Summary, validated: bool) -> None:
         console().print(f"bad: {row.path or row.key}: {row.stage}: {row.error}", style="red", markup=False)
     if len(summary.bad) > SHOWN_BAD:
         console().print(f"and {len(summary.bad) - SHOWN_BAD:,} more (--json lists all)")
+
+
+def _head(summary: Summary, validated: bool) -> Iterator[tuple[str, str]]:
+    """The lines above the tables; what was not counted but reckoned from a few rows is called about."""
+    about = "" if validated or summary.num_decoded == summary.num_rows else "about "
+    yield "place", escape(summary.place)
+    if summary.num_rows is not None:
+        yield "rows", f"{summary.num_rows:,}"
+    if summary.num_samples is None:
+        yield "samples", "unknown: no row could be decoded"
+    else:
+        many = summary.num_groups < summary.num_samples
+        groups = f" in {count_text(summary.num_groups, 'group')}" if many else ""
+        yield "samples", f"{about}{summary.num_samples:,}{groups}"
+        yield "splits", ", ".join(f"{name} {count:,}" for name, count in summary.splits.items())
+    shards = f" in {count_text(summary.num_shards, 'shard')}" if summary.num_shards else ""
+    yield "on disk", f"{bytes_text(summary.disk_bytes)}{shards}"
+    if summary.num_samples is not None:
+        varies = summary.num_rows is not None and any(None in field.shape for field in summary.fields)
+        yield "in memory", f"{'about ' if varies else about}{bytes_text(summary.memory_bytes)} when cached"
+    yield "bad", _bad_text(summary, validated)
+
+
+def _bad_text(summary: Summary, validated: bool) -> str:
+    """How many rows are bad, and how much of a manifest was looked at to know that."""
+    bad = f"[red]{summary.num_bad:,}[/red]" if summary.num_bad else "0"
+    if summary.num_rows is None:
+        return bad
+    if validated:
+        return f"{bad} (every row was decoded)"
+    return f"{bad} found: {summary.num_decoded:,} of {summary.num_rows:,} rows decoded, files of all looked for"
 
 
 def _field_table(summary: Summary) -> Table:

@@ -22,8 +22,10 @@ from flatout.config.schema import Config
 from flatout.config.settle import (
     fast_detection_layer,
     many_workers,
+    settle_batch_size,
     settle_guessing,
     settle_workers,
+    without_fields,
     yield_to_top_level,
 )
 from flatout.config.text import read_file
@@ -93,9 +95,11 @@ def _resolve(given: list[Layer], folder: Path | None, findings: Findings) -> Con
     """default < task < preset < file < environment < --set < option, checked as one."""
     chosen = merge(given)
     task, preset = chosen.get("task"), chosen.get("preset")
-    layers = yield_to_top_level([task_layer(task), preset_layer(preset, task), *given])
+    own = without_fields(task_layer(task, folder), chosen)
+    layers = yield_to_top_level([own, preset_layer(preset, task), *given])
     layers = [fast_detection_layer(merge(layers)), *layers]
     merged = merge(layers)
+    settle_batch_size(merged, layers)
     settle_guessing(merged, given[0])
     findings.notes += settle_workers(merged, given)
     try:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from flatout.config.layer import Layer
 from flatout.config.merge import merge
+from flatout.config.own_task import is_own_task, own_defaults
 from flatout.config.text import parse_yaml
 from flatout.errors import ConfigError
 
@@ -22,8 +24,17 @@ def list_presets() -> dict[str, str]:
     return {name: entry["summary"] for name, entry in _read("presets.yaml").items()}
 
 
-def task_layer(task: Any) -> Layer:
-    """The defaults of a task; nothing for a task that is None or unknown."""
+def task_layer(task: Any, folder: Path | None = None) -> Layer:
+    """The defaults of a task; nothing for a task that is None or unknown.
+
+    Args:
+        folder: where the module of a user's own task is looked for, too.
+
+    Raises:
+        ConfigError: a user's own task cannot be imported.
+    """
+    if is_own_task(task):
+        return Layer(f"task {task}", own_defaults(task, folder))
     found = list_tasks().get(task) if isinstance(task, str) else None
     return Layer(f"task {task}", found or {})
 

@@ -36,7 +36,7 @@ class ReadSettings(Section):
     order: Literal["global", "shard_local"] = "global"
     """Shuffle over all samples, or shard by shard: less random, far less seeking on cold or remote disks."""
     seed: NonNegativeInt = 0
-    """Decides order and augmentation; the same seed gives the same epochs on any number of devices."""
+    """Decides order, augmentation and first weights; they are the same on any number of devices."""
     io: Literal["auto", "mmap", "pread"] = "auto"
     """`mmap` is fastest on local disks; `pread` turns an I/O error into an exception instead of a crash.
     `auto`: mmap on local disks, pread on network mounts and Windows."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import PrivateAttr
+from pydantic import AfterValidator, Field, PrivateAttr
+from pydantic_core import PydanticCustomError
 
 from flatout.config.augmentation import AugmentSettings
 from flatout.config.loader import SplitSettings
@@ -17,6 +19,17 @@ from flatout.config.source import SourceSettings
 from flatout.config.train import TrainSettings
 
 Task = Literal["cardiac_ct", "heart_sound", "speech", "segmentation", "sequence_vae"]
+OWN_TASK = r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$"
+
+
+def _check_own_task(name: str) -> str:
+    if re.match(OWN_TASK, name) is None:  # pydantic's own check would show the pattern to the user
+        raise PydanticCustomError("own_task", "Input should be a class of your own as package.module:Name")
+    return name
+
+
+OwnTask = Annotated[str, AfterValidator(_check_own_task), Field(json_schema_extra={"pattern": OWN_TASK})]
+"""A class of the user's own, as package.module:Name."""
 Preset = Literal[
     "recommended",
     "max_performance",
@@ -32,8 +45,8 @@ Preset = Literal[
 class TaskSettings(Section):
     """What is trained, and the ready-made settings a config starts from."""
 
-    task: Task | None = None
-    """The kind of training; its own defaults stand below everything else."""
+    task: Task | OwnTask | None = None
+    """The kind of training, or `package.module:Name` of your own; its defaults stand below everything else."""
     preset: Preset | None = None
     """Ready-made settings between the task's defaults and the file; see `flatout presets`."""
 

@@ -25,6 +25,36 @@ def fast_detection_layer(merged: dict[Any, Any]) -> Layer:
     return Layer("fast_detection", {"monitor": dict(FAST_DETECTION)} if is_on else {})
 
 
+def settle_batch_size(merged: dict[Any, Any], layers: Sequence[Layer]) -> None:
+    """Change `merged` so that `batch_size: auto` is a number to begin with and the wish for a better one."""
+    if str(merged.get("batch_size")).lower() != "auto":
+        return
+    given = [layer.values["batch_size"] for layer in layers if "batch_size" in layer.values]
+    numbers = [value for value in given if str(value).lower() != "auto"]
+    merged["find_batch_size"] = True
+    merged["batch_size"] = numbers[-1] if numbers else _default("batch_size")
+
+
+def without_fields(task: Layer, given: dict[Any, Any]) -> Layer:
+    """A task's defaults without its fields, where the config says itself what a sample is.
+
+    It may also change the task's own fields: `fields: {mask: {values: {255: 1}}}` leaves the others as they
+    are.
+    """
+    own, named = task.values.get("fields", {}), given.get("fields") or {}
+    if not given.get("transform") and all(_changes(own.get(name), field) for name, field in named.items()):
+        return task
+    left_out = ("fields", "guess_fields")
+    return replace(task, values={key: value for key, value in task.values.items() if key not in left_out})
+
+
+def _changes(own: Any, given: Any) -> bool:
+    """Whether a given field is the task's own with other settings, or left out."""
+    if own is None or given is None:
+        return own is not None
+    return isinstance(given, dict) and given.get("kind", own["kind"]) == own["kind"]
+
+
 def yield_to_top_level(layers: Sequence[Layer]) -> list[Layer]:
     """Layers in which a split's exception gives way to a stronger layer's word on all splits.
 

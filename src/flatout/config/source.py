@@ -23,6 +23,8 @@ class SplitSection(Section):
     """Manifest column (patient, speaker) whose rows never stand in two splits."""
     seed: int = 0
     """Another seed, another division."""
+    always_train: list[str] = Field(default_factory=list)
+    """Keys or groups that are train, whatever their hash says; a store notes what it moved to an empty one."""
 
 
 class SourceSettings(Section):

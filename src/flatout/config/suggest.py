@@ -1,7 +1,8 @@
-"""The known key nearest to an unknown one: misspelt, in the wrong section, or another spelling."""
+"""The known key or name nearest to an unknown one: misspelt, in the wrong section, or another spelling."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from difflib import SequenceMatcher
 
 from flatout.config.dialect import FLATTENED, RENAMED
@@ -25,6 +26,17 @@ def nearest_key(path: Path) -> str | None:
         if likeness > best and _fill(canonical, path) != dotted(path):
             best, shown = likeness, canonical
     return _fill(shown, path) if shown else None
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str | None:
+    """That of `names` which `name` most likely means, or None."""
+    matcher = SequenceMatcher(b=_plain(name))
+    best, nearest = ALIKE, None
+    for other in names:
+        matcher.set_seq1(_plain(other))
+        if matcher.ratio() > best:
+            best, nearest = matcher.ratio(), other
+    return nearest
 
 
 def _known() -> dict[tuple[str, ...], tuple[str, ...]]:

@@ -9,6 +9,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from flatout.config.section import Section
 
 Precision = Literal["auto", "16-mixed", "bf16-mixed", "32", "64"]
+LoggerName = Literal["csv", "tensorboard", "wandb"]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveShare = Annotated[float, Field(gt=0.0, le=1.0)]
 
@@ -60,6 +61,18 @@ class TrainSettings(Section):
     """Number format of the training. `auto`: bf16 where it is native, fp16 on older CUDA, otherwise 32."""
     gradient_accumulation_steps: PositiveInt = 1
     """Batches whose gradients are added before a step: a larger batch without more memory."""
+    find_batch_size: bool = False
+    """Look for the largest batch that fits before a training starts; `batch_size: auto` means the same."""
+    mode: Literal["pretrain", "supervised", "finetune"] | None = None
+    """Which of a task's trainings (heart_sound); absent: the task's own."""
+    label_set: Literal["physionet2016", "circor_murmur"] | None = None
+    """Public data set whose own layout and labels are read (heart_sound); absent: as `fields` says."""
+    fused_optimizer: bool | Literal["auto"] = "auto"
+    """All parameters in one kernel; `auto`: where the device has it."""
+    channels_last: bool | Literal["auto"] = "auto"
+    """Channels beside each pixel, as convolutions of half precision want them; `auto`: on CUDA with those."""
+    matmul_precision: Literal["highest", "high", "medium"] = "high"
+    """Products of float32 on CUDA: `high` is TF32 (three times faster, 10 bits), `highest` all bits."""
     compile_model: bool = False
     """Compile the model first: faster steps after minutes of start."""
     device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")] = "auto"
@@ -70,6 +83,8 @@ class TrainSettings(Section):
     """Share batch statistics between devices; costs a synchronisation a layer."""
     val_check_interval: PositiveInt | PositiveShare = 1.0
     """A validation after this share of an epoch (float) or number of batches (whole)."""
+    check_val_every_n_epoch: PositiveInt = 1
+    """Epochs between two that are validated."""
     limit_val_batches: NonNegativeInt | Share = 1.0
     """Share (float) or number (whole) of val batches that a validation takes."""
     eval_scales: list[PositiveFloat] = Field(default_factory=lambda: [1.0], min_length=1)
@@ -78,6 +93,8 @@ class TrainSettings(Section):
     """When a run ends before its last epoch."""
     save_top_k: Annotated[int, Field(ge=-1)] = 2
     """Best checkpoints kept; 0 keeps none, -1 all."""
+    logger: list[LoggerName] = Field(default=["csv"])
+    """Where metrics go beside the run's record; tensorboard and wandb are libraries of their own."""
     pretrained: str | None = None
     """Checkpoint whose weights the run starts from."""
     deterministic: bool = False

@@ -6,6 +6,7 @@ from flatout.lazy import lazy_names
 
 if TYPE_CHECKING:
     from flatout.source.convert import TextBytes as TextBytes
+    from flatout.source.doubts import doubtful_classes as doubtful_classes
     from flatout.source.files import SourceFile as SourceFile
     from flatout.source.files import hash_file as hash_file
     from flatout.source.guess import Guess as Guess
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from flatout.source.manifest import Manifest as Manifest
     from flatout.source.manifest import manifest_of_range as manifest_of_range
     from flatout.source.manifest import read_manifest as read_manifest
+    from flatout.source.paths import find_path as find_path
     from flatout.source.registry import load_object as load_object
     from flatout.source.scan import RowStates as RowStates
     from flatout.source.scan import Spread as Spread
@@ -29,10 +31,13 @@ if TYPE_CHECKING:
     from flatout.source.settle import settle_fields as settle_fields
     from flatout.source.settle import stored_fields as stored_fields
     from flatout.source.splits import assign_splits as assign_splits
+    from flatout.source.splits import normalise_split as normalise_split
     from flatout.source.value import collect_classes as collect_classes
+    from flatout.source.value import read_label as read_label
 
 _HOMES = {
     "TextBytes": "convert",
+    "doubtful_classes": "doubts",
     "SourceFile": "files",
     "hash_file": "files",
     "Guess": "guess",
@@ -48,6 +53,7 @@ _HOMES = {
     "Manifest": "manifest",
     "manifest_of_range": "manifest",
     "read_manifest": "manifest",
+    "find_path": "paths",
     "load_object": "registry",
     "RowStates": "scan",
     "Spread": "scan",
@@ -56,7 +62,9 @@ _HOMES = {
     "settle_fields": "settle",
     "stored_fields": "settle",
     "assign_splits": "splits",
+    "normalise_split": "splits",
     "collect_classes": "value",
+    "read_label": "value",
 }
 
 __all__ = list(_HOMES)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flatout.config.fields import AnyField, ArrayField
 from flatout.errors import ConfigError, SampleError
 from flatout.types import Array, Context, Decoded, Outputs, Steps
+
+if TYPE_CHECKING:
+    from flatout.config.fields import AnyField, ArrayField
 
 LARGEST_ITEM = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16}
 """Bytes of the widest dtype of each kind that a store and torch both know."""

@@ -11,12 +11,16 @@ from pathlib import Path
 import pyarrow as pa
 
 from flatout.errors import ManifestError
+from flatout.source.beside import notes_on_tables
 from flatout.source.columns import kinds_by_suffix, suffix_of
 from flatout.source.layouts import Item, arrange
 from flatout.source.paths import is_inside
 from flatout.source.series import are_series, holds_dicom, is_dicom_name
 
 _IGNORED = {"Thumbs.db", "desktop.ini", "__MACOSX", "DICOMDIR"}
+STORE_FILES = {"data_metadata.json", "journal.jsonl", "preprocessing.log", "prepare.lock"}
+"""Of a folder with one of these beside `STORE_SHARDS` we know that it is a store, finished or not."""
+STORE_SHARDS = "shards"
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ def read_folder(root: Path, allow_outside: bool = False) -> FolderPart:
     """
     tree = scan_tree(root, allow_outside)
     items = _of_one_kind(_with_series(root, tree.files), root, tree.notes)
+    tree.notes += notes_on_tables(root, [item.path for item in items])
     base = root
     if items[0].path == "":  # the root itself is the series
         base, items = root.parent, [items[0]._replace(path=root.name)]
@@ -70,7 +75,11 @@ def scan_tree(root: Path, allow_outside: bool = False) -> Tree:
     stack: list[tuple[str, tuple[str, ...]]] = [("", (real_root,))]
     while stack:
         prefix, chain = stack.pop()
-        for entry in _entries(os.path.join(start, prefix) if prefix else start):
+        entries = _entries(os.path.join(start, prefix) if prefix else start)
+        if _are_store(entries):
+            _leave_store(root, prefix, tree.notes)
+            continue
+        for entry in entries:
             name = prefix + entry.name
             if _is_folder(entry):
                 target = _folder_to_enter(entry, chain, allow_outside)
@@ -87,6 +96,21 @@ def scan_tree(root: Path, allow_outside: bool = False) -> Tree:
     tree.files.sort()  # by code point, which is the order of the UTF-8 bytes
     tree.notes += [f"{root.name}: left out {num:,} {what}" for what, num in sorted(passed_over.items())]
     return tree
+
+
+def _are_store(entries: Sequence[os.DirEntry[str]]) -> bool:
+    names = {entry.name for entry in entries}
+    return STORE_SHARDS in names and not STORE_FILES.isdisjoint(names)
+
+
+def _leave_store(root: Path, prefix: str, notes: list[str]) -> None:
+    """A store that lies among the files is no source."""
+    if not prefix:
+        raise ManifestError(
+            f"{root} is a store, or holds one among other files; name the folder of the source files, or move "
+            "the store's files to a folder of their own"
+        )
+    notes.append(f"{root.name}: left out the store '{prefix.rstrip('/')}'")
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

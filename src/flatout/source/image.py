@@ -7,16 +7,19 @@ stored, and statistics never see padding.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flatout.config.fields import AnyField, ImageField
 from flatout.errors import SampleError
 from flatout.source.array import cast, plan_dtype
 from flatout.source.geometry import check_points, crop, pad
 from flatout.source.intensity import check_window, clip, finite_minimum, plan_normaliser, range_of
 from flatout.source.volume import refuse_fractions, work_dtype
 from flatout.types import Array, Context, Decoded, Geometry, Limits, Outputs, Steps
+
+if TYPE_CHECKING:
+    from flatout.config.fields import AnyField, ImageField
 
 _LUMA = (19595, 38470, 7471)
 """Weights of red, green and blue in grey (ITU-R 601), in 1/65536, as Pillow's."""

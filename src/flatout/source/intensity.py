@@ -6,13 +6,15 @@ Means, deviations and percentiles are those of the finite values of the whole sa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flatout.config.fields import NormaliseSection
 from flatout.errors import ConfigError, SampleError
 from flatout.types import Array
+
+if TYPE_CHECKING:
+    from flatout.config.fields import NormaliseSection
 
 Range = tuple[float, float]
 Normaliser = Callable[[Array, Range | None], Array]

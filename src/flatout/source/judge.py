@@ -21,6 +21,8 @@ MEASURE_WORDS = {
 
 MOST_CLASSES = 1000
 FEW_CLASSES = 32
+MANY_NUMBERS = 10
+"""More different whole numbers than this may as well be quantities: an age in years."""
 LONGEST_CLASS_NAME = 60
 """Longer texts are sentences, not names of classes."""
 
@@ -38,7 +40,7 @@ class Verdict(NamedTuple):
 def judge_column(name: str, column: pa.ChunkedArray) -> Verdict:
     """The kind of field for a column of numbers, texts or booleans, by its name, type and values."""
     words, present = words_of(name), _present(column)
-    verdict = _judge_values(words, present, len(column))
+    verdict = _judge_values(name, words, present, len(column))
     if why_not := mostly_empty(column):
         return Verdict(verdict.kind, why_not)
     if name.lower() in ID_NAMES:
@@ -70,7 +72,7 @@ def words_of(name: str) -> set[str]:
     return set(re.findall(r"[a-z]+\d*|\d+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()))
 
 
-def _judge_values(words: set[str], present: pa.ChunkedArray, num_rows: int) -> Verdict:
+def _judge_values(name: str, words: set[str], present: pa.ChunkedArray, num_rows: int) -> Verdict:
     kind = present.type
     if _is_text(present):
         return Verdict("text") if words & TEXT_WORDS else _judge_texts(words, present, num_rows)
@@ -79,8 +81,15 @@ def _judge_values(words: set[str], present: pa.ChunkedArray, num_rows: int) -> V
     if not len(present) or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         return Verdict("scalar", f"values of type {kind}")
     if words & LABEL_WORDS:
-        return _judge_named_numbers(present)
-    return Verdict("label" if pa.types.is_integer(kind) and _are_classes(present, num_rows) else "scalar")
+        return _judge_named_numbers(name, present)
+    if not pa.types.is_integer(kind) or not _are_classes(present, num_rows):
+        return Verdict("scalar")
+    num_values = num_distinct(present)
+    return Verdict("label", remark=_if_quantities(name, num_values) if num_values > MANY_NUMBERS else "")
+
+
+def _if_quantities(name: str, num_values: int) -> str:
+    return f"{num_values:,} different numbers; set fields.{name}.kind: scalar if they are quantities"
 
 
 def _judge_texts(words: set[str], present: pa.ChunkedArray, num_rows: int) -> Verdict:
@@ -100,7 +109,7 @@ def _judge_texts(words: set[str], present: pa.ChunkedArray, num_rows: int) -> Ve
     return Verdict("label", f"{num_values:,} different values are many for classes")
 
 
-def _judge_named_numbers(present: pa.ChunkedArray) -> Verdict:
+def _judge_named_numbers(name: str, present: pa.ChunkedArray) -> Verdict:
     """Numbers of a column that is called label: classes, unless they are fractions or very many."""
     whole = pc.all(pc.and_(pc.is_finite(present), pc.equal(pc.floor(present), present))).as_py()
     num_values = num_distinct(present)
@@ -109,7 +118,7 @@ def _judge_named_numbers(present: pa.ChunkedArray) -> Verdict:
     if num_values > MOST_CLASSES:
         return Verdict("scalar", remark=f"{num_values:,} different values are many for classes")
     if num_values * 2 > max(len(present), FEW_CLASSES):
-        return Verdict("label", remark=f"{num_values:,} different values; scalar if they are quantities")
+        return Verdict("label", remark=_if_quantities(name, num_values))
     return Verdict("label")
 
 

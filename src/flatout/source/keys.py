@@ -45,10 +45,10 @@ def choose_keys(
     are numbered -2, -3.
 
     Raises:
-        ManifestError: a column asked for is absent, incomplete or not unique; the rows are named.
+        ManifestError: a column asked for is incomplete or not unique; the rows are named.
     """
     if key_column is not None:
-        return _complete(_column(table, key_column), f"key_column '{key_column}'"), KeyRule(column=key_column)
+        return _complete(as_text(table[key_column]), f"key_column '{key_column}'"), KeyRule(column=key_column)
     if key_rule is not None:
         rule = KeyRule.parse(key_rule)
         return _follow(rule, table, lists), rule
@@ -129,12 +129,6 @@ def _refuse_unlike(keys: pa.Array, rule: KeyRule, table: pa.Table, lists: ListCo
                 f"the keys follow key_rule '{rule}', but {_rows(rows[[other, at]])} are alike in its columns "
                 f"and differ in others only. {WAY_OUT}"
             )
-
-
-def _column(table: pa.Table, name: str) -> pa.Array:
-    if name not in table.column_names:
-        raise ManifestError(f"key_column '{name}' is not a column; there are: {', '.join(table.column_names)}")
-    return as_text(table[name])
 
 
 def _complete(keys: pa.Array, what: str, way_out: str = "") -> pa.Array:

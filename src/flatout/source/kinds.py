@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flatout.config.fields import AnyField, CustomField
 from flatout.errors import ConfigError
-from flatout.source.registry import load_object
+from flatout.source.registry import entry_points, load_object
 from flatout.types import Steps
+
+if TYPE_CHECKING:
+    from flatout.config.fields import AnyField, CustomField
 
 _STEPS = {
     kind: f"flatout.source.{kind}:make_steps"

@@ -69,19 +69,32 @@ class Looker:
 
     def __call__(self, block: tuple[Sequence[Cells], Sequence[int]]) -> Looks:
         """A block of rows: the cells and the digest of each."""
-        rows, digests = block
-        found = [self.at(cells) for cells in rows]
-        pairs = list(zip(found, digests, strict=True))
-        stamps = fingerprints = np.array([row.fingerprint(digest) for row, digest in pairs], np.uint64)
-        if self.by_content:
-            stamps = np.array([row.stamp(digest) for row, digest in pairs], np.uint64)
+        rows = [self._look(cells, digest) for cells, digest in zip(*block, strict=True)]
+        fingerprints = np.array([row[3] for row in rows], np.uint64)
         return Looks(
-            [row.path for row in found],
-            np.array([-1 if row.is_missing else row.size for row in found], np.int64),
-            np.array([row.mtime_ns for row in found], np.int64),
+            [row[0] for row in rows],
+            np.array([row[1] for row in rows], np.int64),
+            np.array([row[2] for row in rows], np.int64),
             fingerprints,
-            stamps,
+            np.array([row[4] for row in rows], np.uint64) if self.by_content else fingerprints,
         )
+
+    def _look(self, cells: Cells, digest: int) -> tuple[str, int, int, int, int]:
+        """Path, size, time, fingerprint and stamp of one row, as `at` finds them: 6 us where it is one file."""
+        if len(cells) == 1 and type(cells[0]) is str and not self.by_content:
+            try:
+                path, state = find_path(cells[0], self.base, self.allow_outside)
+            except (OSError, SampleError):
+                return cells[0], -1, 0, 0, 0
+            if S_ISREG(state.st_mode):
+                size, mtime_ns = state.st_size, state.st_mtime_ns
+                name = os.path.basename(path)  # noqa: PTH119
+                found = _hash(digest, f"{name},0,{size},{mtime_ns};")
+                return path, size, mtime_ns, found, found
+        row = self.at(cells)
+        size = -1 if row.is_missing else row.size
+        fingerprint = row.fingerprint(digest)
+        return row.path, size, row.mtime_ns, fingerprint, row.stamp(digest) if self.by_content else fingerprint
 
     def at(self, cells: Cells) -> Files:
         """What the files of one row add up to; an unusable path is a file that is not there."""

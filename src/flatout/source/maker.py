@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from flatout.config.fields import (
-    AnyField,
-    CustomField,
-    LabelField,
-    MaskField,
-    ScalarField,
-    SequenceField,
-    TextField,
-)
 from flatout.errors import ConfigError, SampleError
+from flatout.lazy import cached_property
+from flatout.source.field_values import plain_field
 from flatout.source.files import SourceFile
 from flatout.source.kinds import custom_steps, plan_steps
 from flatout.source.paths import find_path
-from flatout.source.registry import find_decoder
+from flatout.source.registry import Added, find_decoder, registered
 from flatout.types import Array, Context, Decoded, Limits, Outputs, Pieces, Row
+
+if TYPE_CHECKING:
+    from flatout.config.fields import AnyField
 
 Sample = Mapping[str, Array]
 Samples = Sample | Sequence[Sample]
@@ -47,6 +42,12 @@ class FieldsMaker:
     allow_outside: bool = False
     limits: Limits = field(default_factory=Limits)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to a worker: plain values, nothing planned."""
+        state = {name: value for name, value in self.__dict__.items() if name != "_plans"}
+        fields = {name: plain_field(section) for name, section in self.fields.items()}
+        return {**state, "fields": fields, "_added": self._added}
+
     def make(self, row: Row) -> Samples:
         context = Context(row=row, resolve=self._resolve, limits=self.limits)
         outputs: dict[str, Array | Pieces] = {}
@@ -62,6 +63,11 @@ class FieldsMaker:
         return row.key
 
     @cached_property
+    def _added(self) -> Added:
+        """Looked for once, by the parent: a worker gets them with the maker."""
+        return registered()
+
+    @cached_property
     def _plans(self) -> list[Callable[[Row, Context], Outputs]]:
         """One call a field; masks last, as they must match an image decoded before."""
         ordered = sorted(self.fields.items(), key=lambda item: item[1].kind == "mask")
@@ -69,12 +75,12 @@ class FieldsMaker:
 
     def _plan(self, name: str, field: AnyField) -> Callable[[Row, Context], Outputs]:
         column = field.column or name
-        if isinstance(field, LabelField | ScalarField | TextField):
+        if field.kind == "label" or field.kind == "scalar" or field.kind == "text":
             from flatout.source.value import make_value
 
             convert = make_value(name, field)
             return lambda row, context: {name: convert(row.values.get(column))}
-        steps = custom_steps(name, field) if isinstance(field, CustomField) else None
+        steps = custom_steps(name, field) if field.kind == "custom" else None
         steps = steps or plan_steps(name, field, self.fields)
         decode = self._decode_lists if _reads_lists(field) else self._decode_file
         kind = _decoded_as(field, self.fields)
@@ -89,7 +95,7 @@ class FieldsMaker:
         if value is not None and not isinstance(value, str | SourceFile):
             return self._decode_lists(row, column, kind, field)
         file = value if isinstance(value, SourceFile) else self._resolve(value, column)
-        return find_decoder(kind, file.suffix)(file, self.limits)
+        return find_decoder(kind, file.suffix, self._added)(file, self.limits)
 
     def _decode_lists(self, row: Row, column: str, kind: str, field: AnyField) -> Decoded:
         from flatout.source.lists import ListCell, read_cells
@@ -118,16 +124,16 @@ class FieldsMaker:
 
 
 def _reads_lists(field: AnyField) -> bool:
-    return isinstance(field, SequenceField) and field.columns is not None
+    return field.kind == "sequence" and field.columns is not None
 
 
 def _decoded_as(field: AnyField, fields: Mapping[str, AnyField]) -> str:
     """The kind whose decoders read this field's files."""
-    if isinstance(field, MaskField):
+    if field.kind == "mask":
         from flatout.source.mask import decode_kind
 
         return decode_kind(field, fields)
-    return field.name if isinstance(field, CustomField) else field.kind
+    return field.name if field.kind == "custom" else field.kind
 
 
 @dataclass

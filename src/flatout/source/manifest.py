@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from flatout.config.fields import UNSETTLED, AnyField
+from flatout.config.fields import AnyField
 from flatout.config.source import SourceSettings
 from flatout.errors import ManifestError
 from flatout.source.digests import digest_rows
@@ -21,6 +21,7 @@ from flatout.source.lists import ListColumns
 from flatout.source.parts import Part, join_parts, read_part, split_tables
 from flatout.source.splits import known_splits, normalise_split
 from flatout.source.tarred import TarIndex, expand_tars, index_tars
+from flatout.source.wanted import check_columns
 from flatout.types import Row
 
 PATH_KINDS = ("volume", "image", "mask", "signal", "array")
@@ -58,6 +59,8 @@ class Manifest:
     """Column that names each row's split, where the settings or the source itself have one."""
     key_rule: str | None = None
     """Where the keys come from, see `KeyRule`: given to the next run, it keeps every row's key."""
+    tables: tuple[Path, ...] = ()
+    """Files that the rows stand in; none where they are the files of a folder."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -113,11 +116,12 @@ def read_manifest(source: SourceSettings) -> Manifest:
     Keys come from `key_column`, or follow `key_rule` strictly; without either a rule is chosen.
 
     Raises:
-        ManifestError: it cannot be read, contradicts itself, lacks a column that a field names, or has rows
-            that the key rule does not fit.
+        ManifestError: it cannot be read, contradicts itself, or has rows that the key rule does not fit.
+        ConfigError: it lacks columns that the settings name.
     """
     fields = source.fields
-    parts = [_read(path, split, source) for split, path in _named(source)]
+    named = _named(source)
+    parts = [_read(path, split, source) for split, path in named]
     if source.base_path is None and len({part.base for part in parts}) > 1:
         joined = join_parts(parts, source.allow_outside_base)
     else:
@@ -130,8 +134,9 @@ def read_manifest(source: SourceSettings) -> Manifest:
         tar, tar_notes = index_tars(joined.table, column, tars)
         notes += tar_notes
         joined = replace(joined, path_columns=tuple(dict.fromkeys([column, *joined.path_columns])))
-    if not source.guesses_fields:  # else a field may have the name of a guess, whose column is another
-        check_columns([*joined.table.column_names, *(joined.lists.names if joined.lists else ())], fields)
+    # Where fields are guessed one may have the name of a guess, whose column is another.
+    settled = {} if source.guesses_fields else fields
+    check_columns(joined.table.column_names, settled, source, joined.lists.names if joined.lists else ())
     keys, rule = choose_keys(
         joined.table, joined.path_columns, source.key_column, joined.lists, source.key_rule
     )
@@ -148,6 +153,7 @@ def read_manifest(source: SourceSettings) -> Manifest:
         tuple(notes),
         split_column,
         str(rule),
+        tuple(path for _, path in named if path.is_file()),
     )
 
 
@@ -220,29 +226,9 @@ def _audio_column(table: pa.Table, fields: Mapping[str, AnyField]) -> str:
     raise ManifestError(f"tarred audio: no column names the members; wanted {', '.join(AUDIO_COLUMNS)}")
 
 
-def check_columns(have: Sequence[str], fields: Mapping[str, AnyField]) -> None:
-    """Every column that a field names must be there.
-
-    Raises:
-        ManifestError: one is not.
-    """
-    for name, field in fields.items():
-        if field.kind in ("transform", "custom", *UNSETTLED):
-            continue
-        wanted = [field.column or name]
-        if field.kind == "sequence" and field.columns and field.column is None:
-            wanted = field.columns
-        for column in wanted:
-            if column not in have:
-                raise ManifestError(f"field '{name}' wants column '{column}'; there are: {', '.join(have)}")
-
-
 def _split_column(table: pa.Table, source: SourceSettings) -> str | None:
     """The column that names the splits: as set, or one with such a name and only such values."""
     if source.splits.column is not None:
-        if source.splits.column not in table.column_names:
-            told = ", ".join(table.column_names)
-            raise ManifestError(f"splits.column '{source.splits.column}' is not a column; there are: {told}")
         return source.splits.column
     for name in table.column_names:
         if name.lower() in SPLIT_NAMES and known_splits(table[name].unique().to_pylist()):

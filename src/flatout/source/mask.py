@@ -6,11 +6,10 @@ Every label of the result stands in the file (or is the class it maps to), or is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from flatout.config.fields import AnyField, ImageField, MaskField, VolumeField
 from flatout.errors import ConfigError, SampleError
 from flatout.source.array import plan_dtype
 from flatout.source.distance import distance_map
@@ -29,6 +28,9 @@ from flatout.source.image import channels_first
 from flatout.source.resample import in_c_order, memory_order
 from flatout.source.volume import spread_axes
 from flatout.types import Array, Context, Decoded, Limits, Outputs, Steps
+
+if TYPE_CHECKING:
+    from flatout.config.fields import AnyField, ImageField, MaskField, VolumeField
 
 _MAX_TABLE = 1 << 16
 _BACKGROUND = 0
@@ -62,7 +64,7 @@ def owner_name(field: MaskField, fields: Mapping[str, AnyField]) -> str:
 
 
 def _owner(field: MaskField, fields: Mapping[str, AnyField]) -> tuple[str, VolumeField | ImageField]:
-    found = {key: other for key, other in fields.items() if isinstance(other, VolumeField | ImageField)}
+    found = {key: other for key, other in fields.items() if other.kind == "volume" or other.kind == "image"}
     name = field.of or next(iter(found), None)
     if name is None or name not in found:
         wanted = f"of: '{field.of}' names none of them" if field.of else "there is none"
@@ -91,7 +93,7 @@ class _MaskSteps:
 
     def _labels(self, decoded: Decoded) -> Array:
         """The stored labels as one channel, (1, ...)."""
-        if isinstance(self._owner, VolumeField):
+        if self._owner.kind == "volume":
             array = np.moveaxis(spread_axes(decoded.array), 3, 0)
         else:
             # The colours of a palette only show the labels, which are its indices.

@@ -11,10 +11,9 @@ Nothing is imported before the first file that needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from traceback import extract_tb
 from typing import Any
 
@@ -23,6 +22,8 @@ from flatout.source.files import SourceFile
 from flatout.types import Decoded, Limits
 
 Decoder = Callable[[SourceFile, Limits], Decoded]
+Added = Mapping[tuple[str, str], str]
+"""(kind, suffix) -> target of decoders that installed packages add."""
 
 _NIFTI = "flatout.source.nifti:decode"
 _PICTURE = "flatout.source.picture:decode"
@@ -61,17 +62,20 @@ EXTRA_OF = {
 def suffixes_of(kind: str) -> set[str]:
     """Every suffix that has a decoder for this kind; a mask is read as a volume or an image."""
     kinds = ("volume", "image") if kind == "mask" else (kind,)
-    return {s for k, s in [*BUILT_IN, *_registered()] if k in kinds}
+    return {s for k, s in [*BUILT_IN, *registered()] if k in kinds}
 
 
-def find_decoder(kind: str, suffix: str) -> Decoder:
+def find_decoder(kind: str, suffix: str, added: Added | None = None) -> Decoder:
     """The decoder of `suffix` for `kind`; another package's decoder wins over the built-in one.
+
+    Args:
+        added: decoders of installed packages, where somebody has looked for them already.
 
     Raises:
         SampleError: nothing decodes this suffix.
         MissingDependencyError: something would, but its library is not installed.
     """
-    target = _registered().get((kind, suffix)) or BUILT_IN.get((kind, suffix))
+    target = (registered() if added is None else added).get((kind, suffix)) or BUILT_IN.get((kind, suffix))
     if target is None:
         known = ", ".join(sorted(suffixes_of(kind)))
         raise SampleError("find", f"no decoder of '{suffix}' files for kind '{kind}' (known: {known})")
@@ -137,9 +141,16 @@ def require(module_name: str) -> Any:
         ) from error
 
 
+def entry_points(group: str) -> Iterable[Any]:
+    """What installed packages register under `group`. To import the library takes 25 ms: only if need be."""
+    from importlib import metadata
+
+    return metadata.entry_points(group=group)
+
+
 @cache
-def _registered() -> dict[tuple[str, str], str]:
-    """(kind, suffix) -> target of every decoder that installed packages add."""
+def registered() -> Added:
+    """Every decoder that installed packages add."""
     found = {}
     for entry in entry_points(group="flatout.decoders"):
         kind, _, suffix = entry.name.partition(".")

@@ -16,7 +16,8 @@ from flatout.types import Array
 
 SETTLED_NS = 2_000_000_000
 """A file changed within 2 s of the scan may change again with the same time stamp: its content counts."""
-SCAN_ROWS = 16384
+SCAN_ROWS = 4096
+"""Rows looked at in one piece: small enough that processes which share the work end together."""
 
 Spread = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 """Like `map`; whoever has processes at hand gives one that uses them."""

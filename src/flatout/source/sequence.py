@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flatout.config.fields import AnyField, SequenceField
 from flatout.errors import ConfigError, SampleError
 from flatout.source.array import cast, plan_dtype
 from flatout.types import Array, Context, Decoded, Outputs, Steps
+
+if TYPE_CHECKING:
+    from flatout.config.fields import AnyField, SequenceField
 
 
 def make_steps(name: str, field: SequenceField, fields: Mapping[str, AnyField]) -> Steps:

@@ -11,7 +11,8 @@ from flatout.config.fields import AnyField, AutoField, MaskField, NoField
 from flatout.config.source import SourceSettings
 from flatout.errors import ConfigError
 from flatout.source.guess import Guess, guess_fields
-from flatout.source.manifest import Manifest, check_columns
+from flatout.source.manifest import Manifest
+from flatout.source.wanted import check_columns
 
 VALUE_KINDS = ("label", "scalar", "text")
 """Kinds whose column holds the value itself."""
@@ -26,8 +27,8 @@ def settle_fields(settings: SourceSettings, manifest: Manifest) -> tuple[Manifes
     the guessed one; whatever it leaves at its default is as guessed.
 
     Raises:
-        ConfigError: a field has no kind and none is guessed, or settings that its kind does not take.
-        ManifestError: a field's column is not there.
+        ConfigError: a field has no kind and none is guessed, settings that its kind does not take, or a column
+            that is not there.
     """
     if settings.transform is not None:
         return manifest, Guess(fields=stored_fields(settings.fields))
@@ -36,6 +37,8 @@ def settle_fields(settings: SourceSettings, manifest: Manifest) -> tuple[Manifes
     guess = guess_fields(manifest)
     if not settings.fields:
         return manifest, guess
+    named = {name: s for name, s in settings.fields.items() if s.column or getattr(s, "columns", None)}
+    check_columns(manifest.columns, named)
     merged = _Merge(guess, settings.fields)
     check_columns(manifest.columns, merged.fields)
     merged.tell()

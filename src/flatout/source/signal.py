@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flatout.config.fields import AnyField, SignalField
 from flatout.errors import ConfigError, SampleError
 from flatout.source import cycles, waveform
 from flatout.source.array import cast, plan_dtype
 from flatout.source.numeric import decode_csv
 from flatout.source.value import is_missing
 from flatout.types import Array, Context, Decoded, Limits, Outputs, Pieces, Steps
+
+if TYPE_CHECKING:
+    from flatout.config.fields import AnyField, SignalField
 
 
 def make_steps(name: str, field: SignalField, fields: Mapping[str, AnyField]) -> Steps:
@@ -49,11 +51,19 @@ def _check_settings(name: str, field: SignalField) -> None:
         raise ConfigError(f"field '{name}': cycle_range_s {field.cycle_range_s} must rise")
 
 
+def _most_wanted(field: SignalField) -> int | None:
+    """Samples after the change of rate that the result depends on; None: all of them."""
+    is_cut = field.split == "none" and field.fit == "trim_pad"
+    is_local = field.band is None and field.normalise in ("none", "fixed", "unit")
+    return field.length if is_cut and is_local else None
+
+
 class _SignalSteps:
     def __init__(self, name: str, field: SignalField) -> None:
         self._name = name
         self._field = field
         self._dtype = plan_dtype(name, field.dtype) or np.dtype(np.float32)
+        self._most = _most_wanted(field)
 
     def __call__(self, decoded: Decoded, context: Context) -> Outputs:
         # NaN and infinities run through to the finite check, which names them or lets them pass.
@@ -81,7 +91,8 @@ class _SignalSteps:
         if field.normalise in ("sample", "percentile"):
             waveform.check_varies(signal)  # filters leave ripples of a constant, which would then be blown up
         if field.rate is not None:
-            signal, rate = waveform.resample(signal, _known(rate), field.rate, limits), float(field.rate)
+            signal = waveform.resample(signal, _known(rate), field.rate, limits, self._most)
+            rate = float(field.rate)
         if field.band is not None:
             sections = waveform.design_band(*field.band, field.band_order, _known(rate))
             signal = waveform.filter_band(signal, sections)

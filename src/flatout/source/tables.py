@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from flatout.errors import ManifestError
 from flatout.source.jsonlines import read_json_lines
 from flatout.source.lists import ListColumns
+from flatout.units import bytes_text
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".jsonlines", ".json", ".ndjson")
 """Manifest files by their lower-case suffix."""
@@ -220,7 +221,7 @@ def _memory_note(path: Path, metadata: pq.FileMetaData, lists: list[str]) -> lis
         largest = max(largest, sum(sizes))
     if largest < BIG_GROUP_BYTES:
         return []
-    return [f"{path.name}: a row group of {largest / 2**30:.1f} GiB; every worker holds one in memory"]
+    return [f"{path.name}: a row group of {bytes_text(largest)}; every worker holds one in memory"]
 
 
 def _is_text(kind: pa.DataType) -> bool:

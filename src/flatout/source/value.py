@@ -6,14 +6,16 @@ import math
 import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flatout.config.fields import LabelField, ScalarField, TextField
 from flatout.errors import SampleError
 from flatout.source.array import cast, plan_dtype
 from flatout.types import Array
+
+if TYPE_CHECKING:
+    from flatout.config.fields import LabelField, ScalarField, TextField
 
 MAX_SHOWN = 20
 
@@ -29,10 +31,10 @@ def make_value(name: str, field: LabelField | ScalarField | TextField) -> Callab
     Raises:
         ConfigError: `dtype` is no numeric dtype.
     """
-    if isinstance(field, TextField):
+    if field.kind == "text":
         return partial(make_text, name)
     dtype = plan_dtype(name, field.dtype)
-    if isinstance(field, ScalarField):
+    if field.kind == "scalar":
         return partial(_make_scalar, name, dtype or np.dtype(np.float32))
     positions = None if field.classes is None else {text: at for at, text in enumerate(field.classes)}
     return partial(_make_label, name, dtype, positions)

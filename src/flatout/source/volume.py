@@ -7,11 +7,10 @@ values that are stored, and statistics never see padding.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flatout.config.fields import AnyField, Channels, VolumeField
 from flatout.errors import ConfigError, SampleError
 from flatout.source.array import cast, plan_dtype
 from flatout.source.geometry import check_orientation, crop, pad, reorient, resize, respace
@@ -24,6 +23,9 @@ from flatout.source.intensity import (
 )
 from flatout.source.resample import in_c_order
 from flatout.types import Array, Context, Decoded, Geometry, Limits, Outputs, Steps
+
+if TYPE_CHECKING:
+    from flatout.config.fields import AnyField, Channels, VolumeField
 
 _COMMUTES_WITH_CROP = {"none", "fixed", "unit"}
 

@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 
 from flatout.errors import SampleError
+from flatout.source.soxr_stream import change_rate
 from flatout.types import Array, Limits
+from flatout.units import bytes_text
 
 SLACK_S = 0.01
 """Manifests round times: an end this far behind the recording's end is taken for the end."""
+WINDOW_BYTES = 1 << 10
+"""What a window takes beside its values until its row is stored (dict, array, key, checksums): 500 to 900."""
 MAX_POLYPHASE = 1_000_000
 """Largest numerator or denominator of a rate change that SciPy is given; its filter has 20 taps for each."""
 
@@ -65,8 +69,10 @@ def _soxr() -> Any:
     return soxr
 
 
-def resample(signal: Array, rate: float, new_rate: float, limits: Limits) -> Array:
+def resample(signal: Array, rate: float, new_rate: float, limits: Limits, most: int | None = None) -> Array:
     """(C, T) at `rate` -> (C, floor(T * new_rate / rate + 1/2)) at `new_rate`, without aliasing.
+
+    Of a longer result at least the first `most` samples, and perhaps no more.
 
     soxr at quality HQ (180 us for 17,560 samples from 8 to 5 kHz), else SciPy's polyphase filter (400 us, and
     0.9 s once for its import). The two agree in length and closely in values, not in bits.
@@ -84,8 +90,10 @@ def resample(signal: Array, rate: float, new_rate: float, limits: Limits) -> Arr
             f"{signal.shape[1]:,} samples at {rate:g} Hz become {num_out:,} at {new_rate:g} Hz "
             f"(max_sample_bytes is {limits.max_sample_bytes:,}); is the rate in the file right?",
         )
-    changed = _polyphase(signal, ratio) if _soxr() is None else _by_soxr(signal, rate, new_rate)
-    return fit_length(changed, num_out, limits)
+    if _soxr() is None:
+        return fit_length(_polyphase(signal, ratio), num_out, limits)
+    num_wanted = num_out if most is None else min(num_out, most)
+    return fit_length(_by_soxr(signal, rate, new_rate, num_wanted), num_wanted, limits)
 
 
 def _most_samples(signal: Array, limits: Limits) -> int:
@@ -98,13 +106,13 @@ def _exact_ratio(rate: float, new_rate: float) -> Fraction:
     return Fraction(repr(float(new_rate))) / Fraction(repr(float(rate)))
 
 
-def _by_soxr(signal: Array, rate: float, new_rate: float) -> Array:
+def _by_soxr(signal: Array, rate: float, new_rate: float, most: int) -> Array:
     frames = signal[0] if signal.shape[0] == 1 else np.ascontiguousarray(signal.T)
     try:
-        changed: Array = _soxr().resample(frames, rate, new_rate, quality="HQ")
+        changed = change_rate(_soxr(), frames, rate, new_rate, most)
     except (ValueError, RuntimeError) as error:
         raise SampleError("transform", f"no change from {rate:g} to {new_rate:g} Hz: {error}") from error
-    return np.ascontiguousarray(np.atleast_2d(changed.T))
+    return changed[None] if changed.ndim == 1 else np.ascontiguousarray(changed.T)
 
 
 def _polyphase(signal: Array, ratio: Fraction) -> Array:
@@ -196,10 +204,12 @@ def cut_windows(signal: Array, length: int, hop: int, remainder: str, limits: Li
     """Windows of `length` that start every `hop` samples; `pad` fills a last, short one with zeros.
 
     Raises:
-        SampleError: the signal is shorter than one window and is not to be padded.
+        SampleError: the signal is shorter than one window and is not to be padded, or its windows overlap so
+            much that all of them together are more than a sample may be.
     """
     num_samples = signal.shape[1]
     num_windows = max(0, (num_samples - length) // hop + 1)
+    _check_windows(signal, num_windows, length, hop, limits)
     windows = [signal[:, at * hop : at * hop + length] for at in range(num_windows)]
     end = (num_windows - 1) * hop + length if num_windows else 0
     if remainder == "pad" and end < num_samples and num_windows * hop < num_samples:
@@ -210,6 +220,17 @@ def cut_windows(signal: Array, length: int, hop: int, remainder: str, limits: Li
             f"{num_samples:,} samples are shorter than one window of {length:,}; set remainder to pad",
         )
     return tuple(windows)
+
+
+def _check_windows(signal: Array, num_windows: int, length: int, hop: int, limits: Limits) -> None:
+    """All windows of a row are made at once: one second of every sample of a minute at 8 kHz are 14 GiB."""
+    num_bytes = num_windows * (length * signal.shape[0] * signal.itemsize + WINDOW_BYTES)
+    if num_bytes > limits.max_sample_bytes:
+        raise SampleError(
+            "transform",
+            f"{num_windows:,} windows of {length:,}, one every {hop:,}, take {bytes_text(num_bytes)} together; "
+            f"max_sample_bytes is {bytes_text(limits.max_sample_bytes)}. Raise hop, or max_sample_bytes",
+        )
 
 
 def fit_length(signal: Array, length: int, limits: Limits, how: str = "trim_pad") -> Array:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from flatout.store.against import SourceReport as SourceReport
     from flatout.store.against import compare_with_source as compare_with_source
     from flatout.store.compaction import compact as compact
+    from flatout.store.forecast import summarise_source as summarise_source
     from flatout.store.mend import repair as repair
     from flatout.store.metadata import is_store as is_store
     from flatout.store.preprocessor import DataPreprocessor as DataPreprocessor
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from flatout.store.statistics import RunStats as RunStats
     from flatout.store.summary import FieldSummary as FieldSummary
     from flatout.store.summary import Summary as Summary
-    from flatout.store.summary import summarise_source as summarise_source
     from flatout.store.summary import summarise_store as summarise_store
     from flatout.store.verification import VerifyReport as VerifyReport
     from flatout.store.verification import verify as verify
@@ -35,7 +35,7 @@ _HOMES = {
     "SourceReport": "against",
     "compact": "compaction",
     "summarise_store": "summary",
-    "summarise_source": "summary",
+    "summarise_source": "forecast",
     "Summary": "summary",
     "FieldSummary": "summary",
     "is_store": "metadata",

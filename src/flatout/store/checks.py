@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import google_crc32c
@@ -53,10 +53,14 @@ def tables_crc(tables: Iterable[Array]) -> int:
     return int(crc)
 
 
-def sample_digest(parts: Iterable[tuple[str, str, tuple[int, ...], int]]) -> int:
-    """64-bit identity of a sample's content from (field, stored dtype, shape, crc) of each field."""
-    text = ";".join([f"{name},{dtype},{shape},{crc}" for name, dtype, shape, crc in sorted(parts)])
-    return int.from_bytes(blake3(text.encode()).digest(length=8), "little")
+def sample_digest(parts: Mapping[str, str]) -> int:
+    """64-bit identity of a sample's content from `dtype,shape,crc` of each field as it is stored."""
+    return text_digest([f"{name},{parts[name]}" for name in sorted(parts)])
+
+
+def text_digest(parts: Iterable[str]) -> int:
+    """The same from `field,dtype,shape,crc` of each field, in order of name."""
+    return int.from_bytes(blake3(";".join(parts).encode()).digest(length=8), "little")
 
 
 def content_hash(keys: Any, digests: Array) -> str:

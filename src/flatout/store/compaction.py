@@ -89,12 +89,16 @@ def _copy_rows(folder: Path, meta: StoreMeta, shard: ShardMeta, rows: Array, num
     writer = ShardWriter(meta.fields)
     keys = reader.keys()
     for row in rows.tolist():
-        writer.append(_encoded(reader, row, keys[row]))
+        writer.append(stored_sample(reader, row, keys[row]))
     return writer.write(folder / SHARD_FOLDER, number)
 
 
-def _encoded(reader: ShardReader, row: int, key: str) -> EncodedSample:
-    """A stored sample as the writer takes it; damage shows as another digest."""
+def stored_sample(reader: ShardReader, row: int, key: str) -> EncodedSample:
+    """A stored sample as the writer takes it.
+
+    Raises:
+        StoreCorruptError: it is damaged: its digest is another.
+    """
     stored = {name: np.array(reader.stored(name, row)) for name in reader.fields}
     scales = {
         name: (float(pair[0]), float(pair[1]))

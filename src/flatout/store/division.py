@@ -2,42 +2,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from flatout.config.source import SplitSection
-from flatout.errors import ConfigError
-from flatout.source import Manifest, assign_splits, key_hashes
+from flatout.source import Manifest, assign_splits, key_hashes, normalise_split
 from flatout.types import Array
 
+TRAIN = "train"
 
-def divide(manifest: Manifest, hashes: Array, settings: SplitSection) -> tuple[Any, Array]:
-    """(split name of each row, 64-bit group of each row; its own key's hash where it has none).
 
-    Raises:
-        ConfigError: a column that the settings name is not there.
-    """
-    groups = _column(manifest, settings.group, "splits.group")
+@dataclass(frozen=True)
+class Division:
+    """The split and the group of every row."""
+
+    splits: Any
+    """Split name of each row."""
+    groups: Array
+    """64-bit group of each row; its own key's hash where it has none."""
+    settings: SplitSection
+    """What it was divided by; `always_train` names what had to be moved there, so that it stays there."""
+    notes: tuple[str, ...] = ()
+
+
+def divide(manifest: Manifest, hashes: Array, settings: SplitSection) -> Division:
+    """Divide the rows by the manifest's own split, else by ratios, of which train is filled first."""
+    column = _column(manifest, settings.column or manifest.split_column)
+    groups = _column(manifest, settings.group)
+    classes = _column(manifest, settings.stratify)
     splits = assign_splits(
-        manifest.keys,
-        settings,
-        hashes=hashes,
-        column=_column(manifest, settings.column or manifest.split_column, "splits.column"),
-        groups=groups,
-        classes=_column(manifest, settings.stratify, "splits.stratify"),
+        manifest.keys, settings, hashes=hashes, column=column, groups=groups, classes=classes
     )
-    return splits, _group_hashes(hashes, groups)
+    found = Division(splits, _group_hashes(hashes, groups), settings)
+    return found if column is not None else _with_train(found, manifest.keys, groups)
 
 
-def _column(manifest: Manifest, name: str | None, setting: str) -> Any:
-    if name is None:
-        return None
-    if name not in manifest.table.column_names:
-        raise ConfigError(
-            f"{setting}: the manifest has no column '{name}'; it has: "
-            f"{', '.join(manifest.table.column_names)}. Set another; if an earlier prepare chose it, --force "
-            "divides anew"
-        )
-    return manifest.table[name]
+def divide_items(manifest: Manifest, hashes: Array, settings: SplitSection) -> Division:
+    """Divide the items of a dataset, which have no columns, by ratios."""
+    splits = assign_splits(manifest.keys, settings, hashes=hashes)
+    return _with_train(Division(splits, hashes, settings), manifest.keys, None)
+
+
+def keep_in_train(settings: SplitSection, recorded: Mapping[str, Any]) -> SplitSection:
+    """The settings with what a store's recorded ones have in train: it stays there when data is added."""
+    before = (recorded.get("splits") or {}).get("always_train") or ()
+    names = list(dict.fromkeys([*before, *settings.always_train]))
+    return settings.model_copy(update={"always_train": names})
+
+
+def _with_train(found: Division, keys: Any, groups: Any) -> Division:
+    """The division with those in train that always are, and with one of the others if train would be empty.
+
+    A function of the hashes alone leaves a set of one sample without train in one case of five.
+    """
+    splits, always = found.splits, found.settings.always_train
+    if not len(splits) or not _has_share(found.settings):
+        return found
+    if always:
+        splits = np.where(np.isin(found.groups, key_hashes(always)), TRAIN, splits)
+    if (splits == TRAIN).any():
+        return replace(found, splits=splits)
+    first = int(np.argmin(found.groups))
+    group = None if groups is None else groups[first].as_py()
+    name, before = str(keys[first] if group is None else group), str(splits[first])
+    return replace(
+        found,
+        splits=np.where(found.groups == found.groups[first], TRAIN, splits),
+        settings=found.settings.model_copy(update={"always_train": [*always, name]}),
+        notes=(f"'{name}' is {TRAIN} instead of {before}, or {TRAIN} would be empty; it stays there",),
+    )
+
+
+def _has_share(settings: SplitSection) -> bool:
+    return any(normalise_split(name) == TRAIN and ratio > 0 for name, ratio in settings.ratios.items())
+
+
+def _column(manifest: Manifest, name: str | None) -> Any:
+    return None if name is None else manifest.table[name]
 
 
 def _group_hashes(hashes: Array, groups: Any) -> Array:

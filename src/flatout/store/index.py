@@ -139,7 +139,8 @@ def _has_other_counts(group: Any) -> bool:
 
 
 def _unreadable(path: Path, reason: str) -> StoreCorruptError:
-    return StoreCorruptError(f"index {path} {reason}; 'flatout verify {path.parent} --repair' rebuilds it")
+    advice = f"'flatout verify {path.parent} --repair' rebuilds it"
+    return StoreCorruptError(f"index {path} {reason}; {advice}", f"it {reason}")
 
 
 def rows_by_shard(shards: Array, num_shards: int) -> list[Array]:

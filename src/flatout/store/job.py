@@ -22,8 +22,8 @@ from flatout.source import (
     Manifest,
     SampleMaker,
     TransformMaker,
-    assign_splits,
     collect_classes,
+    doubtful_classes,
     key_hashes,
     load_object,
     manifest_of_range,
@@ -31,7 +31,7 @@ from flatout.source import (
     settle_fields,
     stored_fields,
 )
-from flatout.store.division import divide
+from flatout.store.division import divide, divide_items, keep_in_train
 from flatout.store.fingerprint import Fingerprint, fingerprint_callable, fingerprint_settings
 from flatout.store.task import Task
 from flatout.types import Array, Limits
@@ -89,9 +89,10 @@ def job_from_config(config: Config, known_classes: Mapping[str, Sequence[str]] |
         }
     )
     sections = resolve_classes(fields, manifest, known_classes or {})
+    notes += doubtful_classes(fields, manifest)
     maker, fingerprint = _maker(config, manifest, fields, sections)
     hashes = key_hashes(manifest.keys)
-    splits, groups = divide(manifest, hashes, split_settings)
+    division = divide(manifest, hashes, split_settings)
     return Job(
         manifest=manifest,
         key_hashes=hashes,
@@ -99,14 +100,14 @@ def job_from_config(config: Config, known_classes: Mapping[str, Sequence[str]] |
         sections=sections,
         fingerprint=fingerprint,
         columns=value_columns(fields, manifest) if config.transform is None else manifest.columns,
-        splits=splits,
-        groups=groups,
+        splits=division.splits,
+        groups=division.groups,
         sys_path=sys_path,
-        notes=notes,
+        notes=[*notes, *division.notes],
         settings={
             **kept_settings(config),
             "key_rule": manifest.key_rule,
-            "splits": split_settings.model_dump(mode="json"),
+            "splits": division.settings.model_dump(mode="json"),
         },
     )
 
@@ -123,16 +124,22 @@ def with_recorded(config: Config, settings: Mapping[str, Any]) -> Config:
     if config.key_column is None and config.key_rule is None:
         update["key_rule"] = settings.get("key_rule")
     recorded = settings.get("splits") or {}
+    splits = keep_in_train(config.splits, settings)
     if config.splits.column is None and config.splits.group is None:
-        names = {name: recorded.get(name) for name in ("column", "group")}
-        update["splits"] = config.splits.model_copy(update=names)
+        splits = splits.model_copy(update={name: recorded.get(name) for name in ("column", "group")})
+    update["splits"] = splits
     return config.model_copy(update=update)
 
 
-def job_from_dataset(dataset: Any, config: Config) -> Job:
-    """The items of a map-style dataset as rows; keys are their numbers."""
+def job_from_dataset(dataset: Any, config: Config, recorded: Mapping[str, Any] | None = None) -> Job:
+    """The items of a map-style dataset as rows; keys are their numbers.
+
+    Args:
+        recorded: settings of the store so far; what is always train stays so.
+    """
     manifest = manifest_of_range(len(dataset))
     hashes = key_hashes(manifest.keys)
+    division = divide_items(manifest, hashes, keep_in_train(config.splits, recorded or {}))
     return Job(
         manifest=manifest,
         key_hashes=hashes,
@@ -140,13 +147,14 @@ def job_from_dataset(dataset: Any, config: Config) -> Job:
         sections=stored_fields(config.fields),
         fingerprint=fingerprint_callable(dataset, {}, config.transform_version),
         columns=["index"],
-        splits=assign_splits(manifest.keys, config.splits, hashes=hashes),
-        groups=hashes,
+        splits=division.splits,
+        groups=division.groups,
         # The dataset's module is one of the program's own, wherever that found it.
         sys_path=list(
             dict.fromkeys([str(Path(folder).resolve()) for folder in sys.path[:1]] + [str(Path.cwd())])
         ),
-        settings=kept_settings(config),
+        notes=division.notes,
+        settings={**kept_settings(config), "splits": division.settings.model_dump(mode="json")},
     )
 
 

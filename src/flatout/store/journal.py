@@ -97,6 +97,14 @@ def find(folder: Path) -> Journal | None:
 
     A torn last line (the run was killed while it wrote) counts as not written.
     """
+    journal, is_torn = _read(folder)
+    if journal is not None and is_torn:
+        _rewrite(journal)
+    return journal
+
+
+def _read(folder: Path) -> tuple[Journal | None, bool]:
+    """The journal as it stands, and whether its last line is torn."""
     try:
         lines = (folder / JOURNAL).read_text(errors="replace").splitlines(keepends=True)
         document = json.loads(lines[0])
@@ -105,17 +113,20 @@ def find(folder: Path) -> Journal | None:
         document["adopted"] = tuple(shard for shard in document["adopted"] if _is_there(folder, shard))
         head = JournalHead(**document)
     except (OSError, ValueError, KeyError, TypeError, IndexError):
-        return None
+        return None, False
     receipts = {}
     for line in lines[1:]:
         with suppress(ValueError, KeyError, TypeError):
             receipt = Receipt.from_json(json.loads(line))
             if line.endswith("\n") and all(_is_there(folder, shard) for shard in receipt.shards):
                 receipts[receipt.task] = receipt
-    journal = Journal(folder, head, receipts)
-    if lines and not lines[-1].endswith("\n"):
-        _rewrite(journal)
-    return journal
+    return Journal(folder, head, receipts), not lines[-1].endswith("\n")
+
+
+def num_finished(folder: Path) -> int:
+    """Shards that a prepare which was stopped has finished and no root names yet; changes nothing."""
+    journal = _read(folder)[0]
+    return 0 if journal is None else len(journal.shards()) + len(journal.head.adopted)
 
 
 def without_damaged(journal: Journal) -> Journal:

@@ -13,6 +13,7 @@ from pathlib import Path
 from flatout.errors import FlatoutError, StoreError, StoreSpaceError, TooManyBadError
 from flatout.store.commit import QUARANTINE, write_quarantine
 from flatout.store.task import BadRow
+from flatout.units import bytes_text
 
 HEADROOM = 1.02
 """Tables, alignment and the index beside the samples' own bytes."""
@@ -56,8 +57,9 @@ def disk_errors(folder: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             free = free_bytes(folder)
             raise StoreSpaceError(
-                f"{folder}: {error.strerror} (without the unfinished file {free:,} bytes are free, "
-                f"{_in_units(free)}). Nothing is lost: make room and run the same command again to continue"
+                f"{folder}: {error.strerror} (without the unfinished file {free:,} bytes are free"
+                f"{_in_units(', {}', free)}). Nothing is lost: make room and run the same command again to "
+                "continue"
             ) from error
         raise StoreError(
             f"{error.filename or folder}: {error.strerror or error}. What was finished is kept: when this is "
@@ -77,7 +79,7 @@ def check_bad_fraction(folder: Path, bad: Sequence[BadRow], num_rows: int, max_f
     raise TooManyBadError(
         f"{len(bad):,} of {num_rows:,} rows failed, more than max_bad_fraction {max_fraction:g} allows. "
         f"{_reasons(bad)}. All so far are in "
-        f"{folder / QUARANTINE}. Mend them and run again, or raise max_bad_fraction: finished shards are kept"
+        f"{folder / QUARANTINE}. Mend them and run again, or raise max_bad_fraction: what is finished is kept"
     )
 
 
@@ -101,9 +103,9 @@ def _reason(row: BadRow) -> tuple[str, str]:
 
 def _sized(num_bytes: int) -> str:
     """8704000 -> '8,704,000 bytes (8.3 MiB)'."""
-    return f"{num_bytes:,} bytes ({_in_units(num_bytes)})"
+    return f"{num_bytes:,} bytes{_in_units(' ({})', num_bytes)}"
 
 
-def _in_units(num_bytes: int) -> str:
-    unit, divisor = ("GiB", 1 << 30) if num_bytes >= 1 << 30 else ("MiB", 1 << 20)
-    return f"{num_bytes / divisor:.1f} {unit}"
+def _in_units(pattern: str, num_bytes: int) -> str:
+    """The size in KiB or more, in this pattern; nothing for one that is below."""
+    return pattern.format(bytes_text(num_bytes)) if num_bytes >= 1024 else ""

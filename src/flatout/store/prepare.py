@@ -29,6 +29,7 @@ from flatout.store.limits import check_bad_fraction, disk_errors
 from flatout.store.lock import locked
 from flatout.store.log import log_to
 from flatout.store.metadata import SHARD_FOLDER
+from flatout.store.place import refuse_source_folder
 from flatout.store.progress import Progress, Silent
 from flatout.store.samples import RowFinder, row_hashes, samples_of_shards
 from flatout.store.start import Planner, Start, extends, row_table
@@ -87,6 +88,7 @@ def prepare(
     if config.preprocessed_data_dir is None:
         raise ConfigError("no place for the store: set preprocessed_data_dir, or give --output-dir")
     folder = Path(config.preprocessed_data_dir)
+    refuse_source_folder(config.manifest, folder)
     traces = Traces(folder)
     try:
         with disk_errors(folder), locked(folder), log_to(folder):
@@ -117,6 +119,7 @@ class _Prepare:
         self._options = options
         self._progress = progress
         self._started = time.perf_counter()
+        self._num_continued = 0
 
     def run(self, make_job: Callable[[Mapping[str, Sequence[str]]], Job]) -> RunStats:
         version = None if self._options.force else self._committed()
@@ -136,6 +139,7 @@ class _Prepare:
                 states,
                 is_forced=self._options.force,
                 only_rows=self._options.only_rows,
+                progress=self._progress,
             )
             start = planner.resume(version, journal)
             if start is not None:
@@ -214,8 +218,8 @@ class _Prepare:
         if len(retry):
             number = 1 + max(plan.task_numbers()[-1], *journal.receipts)
             tasks.append(row_task(job, number, retry))
-        self._progress.begin("prepare", len(plan.todo))
-        self._progress.advance(len(plan.todo) - sum(task.num_rows for task in tasks))
+        self._num_continued = sum(receipt.num_rows for receipt in done)
+        self._progress.begin("prepare", sum(task.num_rows for task in tasks))
         bad: list[BadRow] = []
         for receipt in engine.run(self._setup(job, start.fields), tasks, self._progress.advance):
             journal.append(receipt)
@@ -282,6 +286,7 @@ class _Prepare:
             receipts=receipts,
             num_samples=len(positions),
             unchanged=len(np.unique(start.positions)),
+            continued=self._num_continued,
             removed=_num_removed(start.version, start.kept),
             failed=len(bad),
             bytes_in=int(states.sizes[np.unique(made_at)].clip(0).sum()),

@@ -65,7 +65,7 @@ class DataPreprocessor:
 
         def make_job(known_classes: Mapping[str, Sequence[str]]) -> Job:
             if self._dataset is not None:
-                return job_from_dataset(self._dataset, config)
+                return job_from_dataset(self._dataset, config, settings)
             return job_of_store(config, settings, known_classes)
 
         return prepare(config, make_job, options, progress or Silent())

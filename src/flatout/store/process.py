@@ -29,8 +29,8 @@ _MAX_TICK_NS = 1_000_000_000
 """Most that one look adds to a row's time: a row is not late because the whole job was suspended."""
 _DYING_S = 1.0
 """A process that ends closes its pipe a moment before it is gone."""
-_CARRY_CODE = ("setup", "describe")
-"""Requests that bring a maker, which may come from a notebook."""
+_CARRY_CODE = ("setup", "describe", "run")
+"""Requests that bring a maker or other code, which may come from a notebook."""
 _ADVICE = "lower num_workers or preprocess_batch_size"
 _IS_WINDOWS = os.name == "nt"
 
@@ -74,6 +74,11 @@ class WorkerProcess:
             finally:
                 os.close(watched)
         self._info = psutil.Process(self._process.pid)
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
 
     def post(self, *request: Any) -> None:
         """Send a request without waiting for its answer.

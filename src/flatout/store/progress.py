@@ -9,7 +9,7 @@ class Progress(Protocol):
     """Told by prepare and verify as they go; called from one thread at a time."""
 
     def begin(self, what: str, total: int) -> None:
-        """A stage with `total` rows starts."""
+        """A stage with `total` rows starts; the one before, if any, is over, whatever it has told."""
 
     def advance(self, rows: int) -> None:
         """So many more rows are done (negative: done again after a worker died)."""

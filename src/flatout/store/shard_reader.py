@@ -288,5 +288,6 @@ class ShardReader:
         """The error that says what is wrong with this shard and how to mend it."""
         return StoreCorruptError(
             f"shard {self.path} is damaged: {reason}. "
-            f"'flatout verify {self.path.parent.parent} --repair' rebuilds it from the sources"
+            f"'flatout verify {self.path.parent.parent} --repair' rebuilds it from the sources",
+            reason,
         )

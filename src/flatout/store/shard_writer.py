@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from flatout.store import checks, layout
+from flatout.store.block import EncodedBlock
 from flatout.store.compress import compress
 from flatout.store.encode import encode, largest_error
 from flatout.store.files import sync_file, sync_folder, temporary_beside
@@ -25,9 +26,9 @@ from flatout.store.skeleton import DatasetPlan, Skeleton, lay_out
 from flatout.types import Array, FieldSpec
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EncodedSample:
-    """One sample as it will stand in the shard."""
+    """One sample as it will stand in the shard; nobody changes it. (To make a frozen one takes 1 us more.)"""
 
     key: str
     key_hash: int
@@ -55,9 +56,9 @@ class EncodedSample:
 
     def digest(self) -> int:
         """64-bit identity of the content: fields, dtypes, shapes, crcs, scales."""
-        parts = [(n, a.dtype.str, a.shape, self.crcs[n]) for n, a in self.stored.items()]
+        parts = {n: f"{a.dtype.str},{a.shape},{self.crcs[n]}" for n, a in self.stored.items()}
         for name, pair in self.scales.items():
-            parts.append((f"{name}.scale", "<f4", (2,), checks.crc32c(np.array(pair, np.float32))))
+            parts[f"{name}.scale"] = f"<f4,(2,),{checks.crc32c(np.array(pair, np.float32))}"
         return checks.sample_digest(parts)
 
 
@@ -74,6 +75,7 @@ class ShardWriter:
         self._parts: list[int] = []
         self._digests: list[int] = []
         self._samples: dict[str, list[Array]] = {spec.name: [] for spec in fields}
+        """A sample each, or a block of them where the field is plain."""
         self._scales: dict[str, list[tuple[float, float]]] = {spec.name: [] for spec in fields}
         self._crcs: dict[str, list[int]] = {spec.name: [] for spec in fields}
         self._padded = [spec for spec in fields if spec.is_ragged and spec.compression != "none"]
@@ -124,6 +126,17 @@ class ShardWriter:
         for name in self._longest:
             self._longest[name] = max(self._longest[name], sample.stored[name].size)
         self.num_bytes += sample.num_bytes
+
+    def append_block(self, block: EncodedBlock) -> None:
+        """Keep a block of encoded samples; all fields are plain."""
+        self._keys += block.keys
+        self._hashes += block.hashes
+        self._parts += [-1] * len(block.keys)
+        self._digests += block.digests
+        for name, array in block.stored.items():
+            self._samples[name].append(array)
+            self._crcs[name] += block.crcs[name]
+        self.num_bytes += block.num_bytes
 
     def write(self, folder: Path, number: int) -> ShardMeta:
         """Write `NNNNNN-<hash>.h5` into `folder`, so that it lasts."""
@@ -177,7 +190,7 @@ class ShardWriter:
     def _crc_table(self, spec: FieldSpec) -> Array:
         samples = self._samples[spec.name]
         num_bytes = sum(array.nbytes for array in samples)
-        if spec.compression == "none" and checks.uses_blocks(len(samples), num_bytes):
+        if spec.compression == "none" and checks.uses_blocks(len(self), num_bytes):
             return checks.block_crcs(joined(samples)) if self._safe else np.zeros(0, np.uint32)
         return np.array(self._crcs[spec.name], dtype=np.uint32)
 
@@ -223,7 +236,7 @@ class ShardWriter:
         if spec.is_ragged:
             shape: tuple[int, ...] = (sum(array.size for array in samples),)
         else:
-            shape = (len(samples), *(n or 0 for n in spec.shape))
+            shape = (len(self), *(n or 0 for n in spec.shape))
         return DatasetPlan(layout.data_path(spec), spec.stored_dtype, shape)
 
 

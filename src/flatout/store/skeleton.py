@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import h5py
@@ -50,7 +51,22 @@ class Skeleton:
 
 
 def lay_out(plans: Sequence[DatasetPlan], attributes: dict[str, Any]) -> Skeleton:
-    """Reserve a place for every dataset; compressed chunks are placed with their bytes."""
+    """Reserve a place for every dataset; compressed chunks are placed with their bytes.
+
+    Shards of one form (as many rows, nothing ragged or compressed) have one skeleton, laid out once.
+    """
+    if any(plan.compression != "none" for plan in plans):
+        return _lay_out(plans, attributes)
+    return _kept(tuple((p.path, p.dtype.str, p.shape, p.is_table) for p in plans), tuple(attributes.items()))
+
+
+@lru_cache(maxsize=8)  # 2 ms each, 3 KB; nobody changes one
+def _kept(forms: tuple[tuple[str, str, tuple[int, ...], bool], ...], attributes: tuple[Any, ...]) -> Skeleton:
+    plans = [DatasetPlan(path, np.dtype(dtype), shape, is_table=t) for path, dtype, shape, t in forms]
+    return _lay_out(plans, dict(attributes))
+
+
+def _lay_out(plans: Sequence[DatasetPlan], attributes: dict[str, Any]) -> Skeleton:
     memory = _SparseFile()
     offsets: dict[str, int | None] = {}
     contiguous = [plan for plan in plans if plan.compression == "none" or _is_empty(plan)]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flatout.config.fields import FieldSection
 from flatout.errors import ConfigError, PrepareError, SampleError
 from flatout.source import TextBytes
 from flatout.store.layout import STORABLE, check_field_name
 from flatout.types import Array, FieldSpec, Shape
+
+if TYPE_CHECKING:
+    from flatout.config.fields import FieldSection
 
 NUM_PROBED = 8
 """Rows looked at to settle shapes, dtypes and bytes a row."""
@@ -58,6 +62,8 @@ def _specify_field(
     kinds: Mapping[str, str],
     samples: Sequence[Mapping[str, ArrayForm]],
 ) -> FieldSpec:
+    from flatout.config.fields import FieldSection
+
     check_field_name(name)
     section = sections.get(name, FieldSection())
     forms = [sample[name] for sample in samples if name in sample]
@@ -117,7 +123,7 @@ def check_array(spec: FieldSpec, array: Array, allow_nonfinite: bool) -> Array:
     Raises:
         SampleError: another shape or dtype, or NaN or infinities where they are not allowed.
     """
-    wanted = np.dtype(spec.dtype)
+    wanted = _dtype(spec.dtype)
     if array.dtype != wanted:
         array = _cast(spec, array, wanted)
     if array.shape != spec.shape and not _fits(array.shape, spec.shape):
@@ -126,7 +132,7 @@ def check_array(spec: FieldSpec, array: Array, allow_nonfinite: bool) -> Array:
             f"field '{spec.name}' has shape {array.shape}, wanted {_shape_text(spec.shape)}; "
             "set its size or length, or 'ragged: true'",
         )
-    if not allow_nonfinite and array.dtype.kind in "fc" and not _is_finite(array):
+    if not allow_nonfinite and array.dtype.kind in "fc" and not is_finite(array):
         num_bad = int(array.size - np.isfinite(array).sum())
         raise SampleError(
             "check",
@@ -135,9 +141,13 @@ def check_array(spec: FieldSpec, array: Array, allow_nonfinite: bool) -> Array:
     return array
 
 
-def _is_finite(array: Array) -> bool:
+_dtype = lru_cache(maxsize=64)(np.dtype)
+"""Looked up for every array of every sample."""
+
+
+def is_finite(array: Array) -> bool:
     """Whether no value is NaN or infinite. Squares add up to a finite number only if none is: half the time."""
-    if array.dtype.char in "fd" and array.flags.c_contiguous and np.isfinite(np.vdot(array, array)):
+    if array.dtype.char in "fd" and array.flags.c_contiguous and math.isfinite(np.vdot(array, array)):
         return True
     return bool(np.isfinite(array).all())
 

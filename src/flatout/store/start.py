@@ -21,6 +21,7 @@ from flatout.store.journal import Journal, JournalHead
 from flatout.store.limits import check_bad_fraction, check_free_space
 from flatout.store.metadata import ShardMeta
 from flatout.store.plan import Plan, make_plan, rows_per_shard, stored_bytes_per_row
+from flatout.store.progress import Progress, Silent
 from flatout.store.samples import RowFinder, row_hashes, up_to_date
 from flatout.store.specify import NUM_PROBED, Forms, specify
 from flatout.store.task import BadRow
@@ -57,6 +58,7 @@ class Planner:
         *,
         is_forced: bool = False,
         only_rows: Collection[int] | None = None,
+        progress: Progress = Silent(),  # noqa: B008  stateless
     ) -> None:
         self._config = config
         self._folder = folder
@@ -65,6 +67,7 @@ class Planner:
         self._states = states
         self._is_forced = is_forced
         self._only_rows = only_rows
+        self._progress = progress
 
     def resume(self, version: Version | None, journal: Journal | None) -> Start | None:
         """Continue an earlier run if its plan is the one that would be made now."""
@@ -161,6 +164,7 @@ class Planner:
             return _with_classes(version.fields, self._job), version.bytes_per_sample
         probed: list[Forms] = []
         failed: list[BadRow] = []
+        self._progress.begin("first look", min(NUM_PROBED, len(todo)))
         for first in range(0, len(todo), NUM_PROBED):
             rows = self._job.manifest.rows(todo[first : first + NUM_PROBED])
             for found in engine.describe(self._job.maker, rows):

@@ -16,7 +16,7 @@ class RunStats:
     num_samples: int
     """Samples in the store now."""
     processed: int
-    """Rows made in this run (finished shards of a continued run included)."""
+    """Rows made in this run, and in the one that it continued."""
     unchanged: int
     """Rows whose samples were kept."""
     failed: int
@@ -29,12 +29,15 @@ class RunStats:
     """Size of the shards made."""
     wall_s: float
     rows_per_s: float
+    """Rows that this run made itself, by its time."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Worker seconds by stage: make (decode and transform), encode, write."""
     largest_errors: Mapping[str, float] = field(default_factory=dict)
     """Largest absolute difference that each field's encoding made."""
     peak_worker_bytes: int = 0
     num_workers: int = 0
+    continued: int = 0
+    """Of the rows processed, those that an earlier run, which was cut off, had finished."""
     content_hash: str = ""
     bad: tuple[BadRow, ...] = ()
 
@@ -50,6 +53,7 @@ class RunStats:
         bytes_in: int,
         wall_s: float,
         num_workers: int,
+        continued: int = 0,
     ) -> RunStats:
         """Add up what the tasks report."""
         seconds: dict[str, float] = {}
@@ -69,11 +73,12 @@ class RunStats:
             bytes_in=bytes_in,
             bytes_out=sum(receipt.bytes_out for receipt in receipts),
             wall_s=wall_s,
-            rows_per_s=processed / max(wall_s, 1e-9),
+            rows_per_s=(processed - continued) / max(wall_s, 1e-9),
             seconds=seconds,
             largest_errors=errors,
             peak_worker_bytes=max((receipt.peak_bytes for receipt in receipts), default=0),
             num_workers=num_workers,
+            continued=continued,
         )
 
     def to_json(self) -> dict[str, Any]:

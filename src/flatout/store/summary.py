@@ -1,9 +1,8 @@
-"""What is in a store, or would be: counts, shapes, ranges, bytes, and the memory it takes when cached."""
+"""What is in a store: counts, shapes, ranges, bytes, and the memory it takes when cached."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,24 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from flatout.config import Config
-from flatout.source import scan_rows
-from flatout.store.against import DryRun, dry_run
-from flatout.store.commit import split_order
-from flatout.store.engine import make_engine
 from flatout.store.extent import compressed_bytes, shapes_in_store, spread, values_in_store
 from flatout.store.index import length_column
-from flatout.store.job import Job, job_from_config
-from flatout.store.measure import Measure
-from flatout.store.plan import stored_bytes_per_row
-from flatout.store.progress import Progress, Silent
 from flatout.store.reader import StoreReader
-from flatout.store.specify import Forms, specify
 from flatout.store.task import BadRow
 from flatout.types import Array, FieldSpec
-
-NUM_LOOKED_AT = 32
-"""Rows of a manifest that are decoded to see what the samples would be."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +51,8 @@ class Summary:
     """A store or a manifest in numbers."""
 
     place: str
-    num_samples: int
+    num_samples: int | None
+    """Of a manifest that was not decoded whole: as many as are expected. None: no row could be decoded."""
     splits: Mapping[str, int]
     fields: Sequence[FieldSummary]
     num_shards: int = 0
@@ -74,8 +61,15 @@ class Summary:
     memory_bytes: int = 0
     """Bytes of all samples in memory, restored: what caching them takes."""
     num_groups: int = 0
+    num_rows: int | None = None
+    """Rows of the manifest; None: a store."""
+    num_decoded: int | None = None
+    """Rows of the manifest that were decoded to tell this; None: a store."""
     num_bad: int = 0
+    """Rows in quarantine; of a manifest those found: every file was looked for, `num_decoded` were decoded."""
     bad: Sequence[BadRow] = ()
+    refusal: str = ""
+    """Why a prepare of this manifest would stop."""
     notes: Sequence[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -98,67 +92,16 @@ def summarise_store(folder: Path) -> Summary:
         fields=fields,
         num_shards=len(store.meta.shards),
         disk_bytes=sum(shard.size for shard in store.meta.shards),
-        memory_bytes=sum(
-            _restored_bytes(spec, f.num_bytes) for spec, f in zip(store.meta.fields, fields, strict=True)
-        ),
+        memory_bytes=sum(restored_bytes(store, spec) for spec in store.meta.fields),
         num_groups=len(np.unique(store.numbers["group"])),
         num_bad=store.meta.num_bad,
     )
 
 
-def summarise_source(
-    config: Config,
-    *,
-    validate: bool = False,
-    progress: Progress = Silent(),  # noqa: B008  stateless
-) -> Summary:
-    """What a prepare of this config would find: a few rows decoded, or with `validate` every row.
-
-    Raises:
-        ConfigError, ManifestError: the settings or the manifest cannot be used.
-    """
-    job = job_from_config(config)
-    states = scan_rows(
-        job.manifest, job.columns, allow_outside=config.allow_outside_base, checksum=False, content_rows=None
-    )
-    probed, bad = _look(config, job)
-    found = DryRun()
-    fields = specify(job.sections, job.kinds, probed) if probed else ()
-    if validate and fields:
-        positions = np.arange(len(job.manifest))
-        progress.begin("validate", len(positions))
-        found = dry_run(config, job, fields, positions, progress, is_measuring=True)
-        bad = found.bad
-    elif not validate:
-        bad = [*bad, *_missing(job, states.sizes, known={row.key for row in bad})]
-    samples_per_row = float(np.mean([len(row) for row in probed])) if probed else 0.0
-    num_samples = len(found.digests) if validate else round(samples_per_row * len(job.manifest))
-    counts = Counter(np.asarray(job.splits).tolist())
-    memory = stored_bytes_per_row([_plain(spec) for spec in fields], probed) * len(job.manifest)
-    return Summary(
-        place=str(config.manifest),
-        num_samples=num_samples,
-        splits={name: counts[name] for name in split_order(counts)},
-        fields=[
-            _field_of_source(spec, probed, job, num_samples, found.measures.get(spec.name, Measure()))
-            for spec in fields
-        ],
-        disk_bytes=int(states.sizes.clip(0).sum()) or _manifest_bytes(config),
-        memory_bytes=int(memory),
-        num_groups=len(np.unique(job.groups)),
-        num_bad=len(bad),
-        bad=bad,
-        notes=[*job.notes, *([] if validate else [_seen(len(probed), len(job.manifest))])],
-    )
-
-
 def _field_of_store(store: StoreReader, spec: FieldSpec) -> FieldSummary:
-    num_items = len(store) * math.prod(n or 0 for n in spec.shape)
-    if spec.is_ragged:
-        num_items = int(store.numbers[length_column(spec.name)].sum())
-    num_bytes = num_items * spec.stored_dtype.itemsize
+    num_bytes = _num_items(store, spec) * spec.stored_dtype.itemsize
     return FieldSummary(
-        **_head(spec),
+        **head_of(spec),
         num_bytes=num_bytes,
         disk_bytes=num_bytes if spec.compression == "none" else compressed_bytes(store, spec),
         classes=_classes_of_store(store, spec),
@@ -186,45 +129,8 @@ def _by_class(labels: Array, spec: FieldSpec, splits: Sequence[str]) -> dict[str
     return dict(sorted(counted.items()))
 
 
-def _look(config: Config, job: Job) -> tuple[list[Forms], list[BadRow]]:
-    """Decode rows spread evenly, in safety: a manifest is often sorted, so its first rows are alike."""
-    last = len(job.manifest) - 1
-    positions = np.linspace(0, last, min(NUM_LOOKED_AT, last + 1)).round().astype(np.int64)
-    rows = job.manifest.rows(np.unique(positions))
-    with make_engine(config.model_copy(update={"engine": "local", "num_workers": 1}), job.sys_path) as engine:
-        found = engine.describe(job.maker, rows)
-    return [f for f in found if not isinstance(f, BadRow)], [f for f in found if isinstance(f, BadRow)]
-
-
-def _missing(job: Job, sizes: Array, known: set[str]) -> list[BadRow]:
-    rows = job.manifest.rows(np.flatnonzero(sizes < 0))
-    return [
-        BadRow(row.key, job.maker.path_of(row), "find", "missing, unreadable or outside base_path")
-        for row in rows
-        if row.key not in known
-    ]
-
-
-def _field_of_source(
-    spec: FieldSpec, probed: Sequence[Forms], job: Job, num_samples: int, measure: Measure
-) -> FieldSummary:
-    forms = [sample[spec.name] for row in probed for sample in row if spec.name in sample]
-    sizes = np.array([math.prod(form.shape) for form in forms])
-    num_bytes = int(sizes.mean() * spec.stored_dtype.itemsize * num_samples)
-    extent = spread(spec, np.array([form.shape for form in forms])) if spec.is_ragged else {}
-    section = job.sections.get(spec.name)
-    classes = None
-    if spec.kind == "label" and section is not None:
-        column = job.manifest.table[section.column or spec.name].to_pylist()
-        pairs = Counter(zip(map(str, column), np.asarray(job.splits).tolist(), strict=True))
-        classes = {
-            name: {s: n for (c, s), n in pairs.items() if c == name} for name in sorted({c for c, _ in pairs})
-        }
-    values = measure.summary()
-    return FieldSummary(**_head(spec), num_bytes=num_bytes, classes=classes, **extent, **values)
-
-
-def _head(spec: FieldSpec) -> dict[str, Any]:
+def head_of(spec: FieldSpec) -> dict[str, Any]:
+    """What every summary of a field begins with."""
     return {
         "name": spec.name,
         "kind": spec.kind,
@@ -235,22 +141,12 @@ def _head(spec: FieldSpec) -> dict[str, Any]:
     }
 
 
-def _seen(num_rows: int, num_all: int) -> str:
-    which = f"all {num_all:,}" if num_rows == num_all else f"{num_rows:,} of {num_all:,}"
-    return f"shapes and sizes from {which} rows" + ("" if num_rows == num_all else ", spread evenly")
+def restored_bytes(store: StoreReader, spec: FieldSpec) -> int:
+    """Bytes of a field's samples in memory, encodings and compression undone."""
+    return _num_items(store, spec) * np.dtype(spec.dtype).itemsize
 
 
-def _manifest_bytes(config: Config) -> int:
-    """Size of the manifest, or of one a split."""
-    given = config.manifest
-    paths = [Path(str(path)) for path in (given.values() if isinstance(given, Mapping) else [given])]
-    return sum(path.stat().st_size for path in paths if path.is_file())
-
-
-def _plain(spec: FieldSpec) -> FieldSpec:
-    """The field without encoding: as it stands in memory."""
-    return FieldSpec(spec.name, spec.kind, spec.dtype, spec.shape)
-
-
-def _restored_bytes(spec: FieldSpec, stored_bytes: int) -> int:
-    return stored_bytes // spec.stored_dtype.itemsize * np.dtype(spec.dtype).itemsize
+def _num_items(store: StoreReader, spec: FieldSpec) -> int:
+    if spec.is_ragged:
+        return int(store.numbers[length_column(spec.name)].sum())
+    return len(store) * math.prod(n or 0 for n in spec.shape)

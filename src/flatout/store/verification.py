@@ -148,7 +148,7 @@ def _index(folder: Path, meta: StoreMeta) -> tuple[_Places | None, list[Damage]]
             return None, [Damage(meta.index, "it has other columns than an index has")]
         return _Places.of(index, meta), list(_index_against_root(meta, index))
     except (OSError, StoreError) as error:
-        return None, [Damage(meta.index, str(error))]
+        return None, [Damage(meta.index, _reason(error))]
 
 
 def _index_against_root(meta: StoreMeta, index: Any) -> Iterator[Damage]:
@@ -177,8 +177,15 @@ def _shard(folder: Path, meta: StoreMeta, number: int, index: _Places | None) ->
             damage += _against_index(name, reader, index, index.positions[number])
         check_through_libhdf5(path, meta.fields, shard)
     except (OSError, StoreError) as error:
-        return [Damage(name, str(error))]
+        return [Damage(name, _reason(error))]
     return damage
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong, without the file, which the report names, or advice: a repair may be under way."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return error.reason if isinstance(error, StoreCorruptError) else str(error)
 
 
 def _bad_samples(reader: ShardReader) -> Iterator[tuple[str, str]]:

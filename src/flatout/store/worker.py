@@ -108,6 +108,7 @@ class Worker:
             "finish": self._finish,
             "settle": self._settle,
             "call": self._call,
+            "run": self._call,  # the same with code that cannot be imported here
         }
         return handlers[name](*arguments)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import subprocess
@@ -151,30 +152,80 @@ def test_a_failed_export_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
+LATE = {"hdf5": 4000, "tar": 14_000, "parquet": 3500, "tfrecord": 1500, "lmdb": 20_000}
+"""Bytes of which the largest file of each format has some more: the last writes fail."""
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files there")
-@pytest.mark.parametrize("num_bytes", [0, 600, 4000])
+@pytest.mark.parametrize("to", FORMATS)
 def test_a_disk_that_fills_up_is_told_and_the_process_lives(
-    store: StoreReader, tmp_path: Path, num_bytes: int
+    store: StoreReader, tmp_path: Path, to: str
 ) -> None:
     """In a process of its own: a file that libhdf5 cannot close ends its process by a signal, later."""
+    if to == "lmdb":
+        pytest.importorskip("lmdb")
     program = (
         "import resource, signal, sys\n"
         "from pathlib import Path\n"
         "from flatout.errors import StoreError\n"
         "from flatout.store.export import export_store\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))\n"
-        "try:\n"
-        "    export_store(Path(sys.argv[1]), 'hdf5', Path(sys.argv[2]))\n"
-        "except StoreError as error:\n"
-        "    print(error)\n"
+        "for limit in sys.argv[4:]:\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))\n"
+        "    try:\n"
+        "        export_store(Path(sys.argv[1]), sys.argv[3], Path(sys.argv[2]))\n"
+        "    except StoreError as error:\n"
+        "        print(error)\n"
     )
-    output = tmp_path / "out"
-    command = [sys.executable, "-c", program, str(store.folder), str(output), str(num_bytes)]
+    output, limits = tmp_path / "out", [0, 600, LATE[to]]
+    command = [sys.executable, "-W", "error", "-c", program, store.folder, output, to, *map(str, limits)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{output} cannot be written: File too large\n"
+    told = done.stdout.splitlines()
+    assert len(told) == len(limits)
+    assert all(line.startswith(f"{output} cannot be written: ") for line in told)
+    assert all("File too large" in line for line in told) or to == "lmdb"
     assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_told_by_what_is_free(
+    store: StoreReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: StoreReader, position: int) -> None:
+        raise OSError("Input/output error")  # as LMDB says it
+
+    monkeypatch.setattr(StoreReader, "read", fail)
+    monkeypatch.setattr("flatout.store.export.export.free_bytes", lambda folder: 4096)
+    with pytest.raises(StoreError, match=r"Input/output error \(4\.0 KiB are free there\)$"):
+        export_store(store.folder, "tar", tmp_path / "out")
+
+
+@pytest.mark.parametrize("to", ["parquet", "tar"])
+def test_a_disk_that_is_full_only_when_it_must_write(
+    store: StoreReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "as NFS says it")
+
+    monkeypatch.setattr("flatout.store.export.export.sync_file", fail)
+    with pytest.raises(StoreError, match="out cannot be written: No space left on device"):
+        export_store(store.folder, to, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_lmdb_holds_what_compression_had_made_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lmdb = pytest.importorskip("lmdb")
+    monkeypatch.setattr("flatout.store.export.lmdb.SPARE_BYTES", 1 << 20)
+
+    class Zeros(Items):
+        def __getitem__(self, at: int) -> dict[str, Any]:
+            return {"x": np.zeros(1 << 18, np.float32)}
+
+    fields = {"x": {"kind": "transform", "compression": "zstd"}}
+    DataPreprocessor.from_dataset(Zeros(), tmp_path / "store", num_workers=0, fields=fields).run()
+    assert export_store(tmp_path / "store", "lmdb", tmp_path / "out") == 12
+    with lmdb.open(str(tmp_path / "out"), readonly=True) as database, database.begin() as transaction:
+        assert np.load(io.BytesIO(transaction.get(b"11")))["x"].shape == (1 << 18,)
 
 
 def test_a_place_that_cannot_be_written_is_named(store: StoreReader, tmp_path: Path) -> None:

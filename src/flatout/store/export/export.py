@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -10,15 +11,19 @@ from pathlib import Path
 
 from flatout.errors import ConfigError, FlatoutError, StoreError
 from flatout.source import load_object
-from flatout.store.files import temporary_beside
+from flatout.store.files import sync_file, temporary_beside
+from flatout.store.limits import free_bytes
 from flatout.store.progress import Progress, Silent
 from flatout.store.reader import StoreReader
 from flatout.types import Array
+from flatout.units import bytes_text
 
 FORMATS = {
     name: f"flatout.store.export.{name}:write" for name in ("hdf5", "tar", "parquet", "tfrecord", "lmdb")
 }
 """Format -> function that writes `Samples` to a path."""
+LITTLE_BYTES = 1 << 20
+"""Less than this left on a disk is worth a word when a write fails."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +69,32 @@ def export_store(folder: Path, to: str, output: Path, progress: Progress = Silen
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         write(samples, temporary)
+        _sync(temporary)
         temporary.replace(output)
     except OSError as error:
         if isinstance(error, FlatoutError):
             raise
-        raise StoreError(f"{output} cannot be written: {error.strerror or error}") from error
+        raise StoreError(f"{output} cannot be written: {_reason(error, output.parent)}") from error
     finally:
         _remove(temporary)
     return len(samples)
+
+
+def _sync(path: Path) -> None:
+    """Have the disk take all of it before it gets its name: some notice only now that they are full."""
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        with open(file, "rb+") as opened:
+            sync_file(opened.fileno())
+
+
+def _reason(error: OSError, folder: Path) -> str:
+    """What the system says, and what is left on a full disk: not every library says that it is full."""
+    told = os.strerror(error.errno) if error.errno else error.strerror or str(error)
+    with suppress(OSError):
+        free = free_bytes(folder)
+        if free < LITTLE_BYTES:
+            told += f" ({bytes_text(free)} are free there)"
+    return told
 
 
 def _remove(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,11 @@ def write(samples: Samples, path: Path) -> None:
     """Write `SPLIT-000000.tar` files; members have no times or owners, so equal samples give equal bytes."""
     path.mkdir()
     writers: dict[str, _SplitWriter] = {}
-    try:
+    with ExitStack() as opened:  # closes every one, though closing one fails on a full disk
         for position, sample in enumerate(samples):
             if sample.split not in writers:
-                writers[sample.split] = _SplitWriter(path, sample.split)
+                writers[sample.split] = opened.enter_context(closing(_SplitWriter(path, sample.split)))
             writers[sample.split].add(position, sample)
-    finally:
-        for writer in writers.values():
-            writer.close()
 
 
 class _SplitWriter:

@@ -6,6 +6,7 @@ Floats become float_list, integers int64_list, text bytes_list; the shape stands
 from __future__ import annotations
 
 import struct
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,14 +23,11 @@ def write(samples: Samples, path: Path) -> None:
     """Write `SPLIT.tfrecord` files into a folder."""
     path.mkdir()
     files: dict[str, BinaryIO] = {}
-    try:
+    with ExitStack() as opened:  # closes every one, though closing one fails on a full disk
         for sample in samples:
             if sample.split not in files:
-                files[sample.split] = open(path / f"{sample.split}.tfrecord", "wb")  # noqa: SIM115  closed below
+                files[sample.split] = opened.enter_context(open(path / f"{sample.split}.tfrecord", "wb"))
             _write_record(files[sample.split], _example(sample, samples.store.fields))
-    finally:
-        for file in files.values():
-            file.close()
 
 
 def _write_record(file: BinaryIO, data: bytes) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flatout.errors import StoreCorruptError
+from flatout.lazy import cached_property
 from flatout.source import hash_key
 from flatout.store import checks, layout
 from flatout.store.fill.log import Segment

@@ -1,0 +1,124 @@
+"""Checkpoints of a run: the best few by a metric, and the newest, which a killed run continues from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+
+from flatout.config import Config
+from flatout.errors import ConfigError, TrainError
+from flatout.train.weights import check_checkpoint
+
+FOLDER = "checkpoints"
+LAST = "last.ckpt"
+LAST_EVERY_S = 600.0
+"""A killed run loses at most this much, and the rest of a step."""
+
+
+class KeepLast(Callback):
+    """Writes `last.ckpt` after every epoch, and between two whenever ten minutes have passed.
+
+    Only between optimiser steps: a checkpoint inside an accumulation would have to carry every rank's
+    gradients.
+    """
+
+    def __init__(self, folder: Path, every_s: float = LAST_EVERY_S) -> None:
+        self.path = folder / LAST
+        self._every_s = every_s
+        self._saved_at = monotonic()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Save if it is time."""
+        is_between = (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and not trainer.is_last_batch
+        if is_between and _ask_first_rank(trainer, monotonic() - self._saved_at >= self._every_s):
+            self._save(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """An epoch is done."""
+        self._save(trainer)
+
+    def _save(self, trainer: Trainer) -> None:
+        trainer.save_checkpoint(self.path)
+        self._saved_at = monotonic()
+
+
+def _ask_first_rank(trainer: Trainer, answer: bool) -> bool:
+    """All ranks save, or none: saving waits for all of them."""
+    return answer if trainer.world_size == 1 else bool(trainer.strategy.broadcast(answer))
+
+
+class KeepBest(ModelCheckpoint):
+    """Knows the best of its own folder only: another run's files are not its to count, or to delete."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """What a run that goes on in its folder knew."""
+        if state_dict.get("dirpath") == self.dirpath:
+            super().load_state_dict(state_dict)
+
+
+class StopEarly(EarlyStopping):
+    """Says which metrics there are where the one that it watches is not."""
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Look at the metric.
+
+        Raises:
+            ConfigError: it was not logged.
+        """
+        if self.monitor not in trainer.callback_metrics and not trainer.sanity_checking:
+            there = ", ".join(trainer.callback_metrics) or "none"
+            raise ConfigError(f"early_stopping.metric: '{self.monitor}' is not logged; there are: {there}")
+        super().on_validation_end(trainer, pl_module)
+
+
+def keep_best(config: Config, folder: Path, *, has_val: bool) -> KeepBest | None:
+    """The `save_top_k` best by the metric that early stopping watches; without a val split, the newest."""
+    if config.save_top_k == 0:
+        return None
+    watched = config.early_stopping
+    return KeepBest(
+        dirpath=folder,
+        filename="{epoch:03d}-{step:06d}",
+        monitor=watched.metric if has_val else None,
+        mode=watched.mode,
+        save_top_k=config.save_top_k if has_val else min(config.save_top_k, 1),
+        save_on_train_epoch_end=not has_val,
+    )
+
+
+def stop_early(config: Config, *, has_val: bool) -> StopEarly | None:
+    """As the config says; None: the run goes to its last epoch."""
+    watched = config.early_stopping
+    if watched.patience is None or not has_val:
+        return None
+    return StopEarly(
+        monitor=watched.metric,
+        mode=watched.mode,
+        patience=watched.patience,
+        min_delta=watched.min_delta,
+        check_on_train_epoch_end=False,
+    )
+
+
+def find_checkpoint(resume: str | Path) -> tuple[str, Path | None]:
+    """A run folder, a checkpoint or its http address in; the checkpoint, and the run that goes on, out.
+
+    From a folder the run itself goes on; from a checkpoint a new one begins there.
+
+    Raises:
+        TrainError: there is none, or it cannot be used.
+    """
+    if str(resume).startswith(("http://", "https://")):
+        return str(resume), None
+    path = Path(resume)
+    found = path / FOLDER / LAST if path.is_dir() else path
+    if not found.is_file():
+        raise TrainError(f"resume: there is no checkpoint at {found}")
+    check_checkpoint(str(found))
+    return str(found), path if path.is_dir() else None

@@ -1,0 +1,97 @@
+"""RunData: loaders and augmentation as Lightning's data module, with the state that a resumed run needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningDataModule
+from torch import nn
+
+from flatout.errors import LoaderStateError
+from flatout.train.loaders import RunLoaders
+from flatout.train.speed import MemoryFormat
+from flatout.train.task import Augment, Batch
+from flatout.train.waits import RunLoader
+
+
+class RunData(LightningDataModule):
+    """Hands the loaders over, augments train batches on the device, and carries both states in checkpoints.
+
+    Lightning saves a loader's state by itself, but drops it where `configure_optimizers` reads
+    `trainer.estimated_stepping_batches`; that of a data module it always keeps.
+    """
+
+    def __init__(
+        self,
+        loaders: RunLoaders,
+        augmentation: Augment | None = None,
+        *,
+        seed: int = 0,
+        layout: MemoryFormat | None = None,
+    ) -> None:
+        super().__init__()
+        self.loaders = loaders
+        self.augmentation = augmentation
+        self.seed = seed
+        self.layout = layout
+        self._device = torch.device("cpu")
+
+    @property
+    def train_loader(self) -> RunLoader:
+        """The loader that is trained from."""
+        return self.loaders.splits["train"]
+
+    def train_dataloader(self) -> RunLoader:
+        return self.train_loader
+
+    def val_dataloader(self) -> RunLoader | list[Any]:
+        return self.loaders.splits.get("val", [])
+
+    def test_dataloader(self) -> RunLoader | list[Any]:
+        return self.loaders.splits.get("test", [])
+
+    def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Any:
+        """Augment, in training alone; then what the module itself does with a batch that has arrived."""
+        trainer = self.trainer
+        assert trainer is not None
+        if trainer.training and self.augmentation is not None:
+            self._move_augmentation(batch["key"].device)
+            batch = self.augmentation(batch, trainer.current_epoch)
+        if self.layout is not None:
+            batch = self.layout.change_batch(batch)
+        return trainer.lightning_module.on_after_batch_transfer(batch, dataloader_idx)
+
+    def _move_augmentation(self, device: torch.device) -> None:
+        """Its tensors (backgrounds) to where the batches are, once."""
+        if device != self._device and isinstance(self.augmentation, nn.Module):
+            self.augmentation.to(device)
+        self._device = device
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the train loader stands, and what augmentation is a function of beside epoch and sample."""
+        return {
+            "loader": self.train_loader.state_dict(),
+            "augmentation": {"seed": self.seed, "transforms": _describe(self.augmentation)},
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue there.
+
+        Raises:
+            LoaderStateError: the state is of other data or another augmentation.
+        """
+        here, saved = self.state_dict()["augmentation"], state_dict["augmentation"]
+        for name in here:
+            if here[name] != saved[name]:
+                raise LoaderStateError(
+                    f"the checkpoint has augmentation {name} {saved[name]}, this run {here[name]}: "
+                    "use the same settings, or start without --resume"
+                )
+        self.train_loader.load_state_dict(state_dict["loader"])
+
+
+def _describe(augmentation: Augment | None) -> str:
+    """Its settings; those of an nn.Module stand in its text, of anything else only the class is known."""
+    return str(augmentation) if isinstance(augmentation, nn.Module) else type(augmentation).__qualname__

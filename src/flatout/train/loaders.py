@@ -1,0 +1,97 @@
+"""Which loaders a run reads: those of an up-to-date store, or of the raw files with the reason and the cure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from flatout.config import Config
+from flatout.errors import LoaderError
+from flatout.loader import FastDataLoader, StandardDataset
+from flatout.loader.create import Loaders, Source, build_all, choose_builder, prepare_command
+from flatout.loader.machine import Machine, describe_machine
+from flatout.loader.sampler import DrawnSamples
+from flatout.train.ordinary import ResumableLoader
+from flatout.train.task import TaskData
+from flatout.train.waits import RunLoader
+
+
+@dataclass
+class RunLoaders:
+    """The loaders of a run, and what was decided on the way to them."""
+
+    splits: dict[str, RunLoader]
+    data: TaskData
+    is_fast: bool
+    notes: list[str] = field(default_factory=list)
+
+    def datasets(self) -> dict[str, StandardDataset]:
+        """The data set of each split on the standard path; nothing on the fast one."""
+        loaders = {name: loader.loader for name, loader in self.splits.items()}
+        return {
+            n: dataset_of(found.loader) for n, found in loaders.items() if isinstance(found, ResumableLoader)
+        }
+
+    def close(self) -> None:
+        """End threads and workers."""
+        for loader in self.splits.values():
+            loader.close()
+
+
+def open_loaders(config: Config, source: Source, machine: Machine | None = None) -> RunLoaders:
+    """The loaders of train, val and test.
+
+    With `use_fast_loader: auto` a store that is missing, or made with other settings, is no error: the raw
+    files are read instead, and a note says so and how to prepare.
+
+    Args:
+        source: what the config came from, for the command that a note names.
+
+    Raises:
+        StoreMissingError, LoaderError, ConfigError, ManifestError: as `create_dataloaders`.
+    """
+    machine = machine or describe_machine()
+    command = prepare_command(source, config)
+    notes: list[str] = []
+    try:
+        builder = choose_builder(config, machine, command)
+    except LoaderError as error:
+        if config.use_fast_loader != "auto":
+            raise
+        notes.append(f"{error}. Until then the raw files are decoded in every epoch")
+        builder = choose_builder(config.model_copy(update={"use_fast_loader": False}), machine, command)
+    loaders = build_all(builder)
+    splits = {
+        name: _run_loader(loader) for name, loader in zip(Loaders._fields, loaders, strict=True) if loader
+    }
+    notes += dict.fromkeys(builder.notes)
+    return RunLoaders(splits, _describe(loaders), _is_fast(loaders), notes)
+
+
+def dataset_of(loader: DataLoader[Any]) -> StandardDataset:
+    """The data set under an ordinary loader of ours."""
+    dataset = loader.dataset
+    found = dataset.dataset if isinstance(dataset, DrawnSamples) else dataset
+    assert isinstance(found, StandardDataset)
+    return found
+
+
+def _run_loader(loader: FastDataLoader | DataLoader[Any]) -> RunLoader:
+    return RunLoader(loader if isinstance(loader, FastDataLoader) else ResumableLoader(loader))
+
+
+def _is_fast(loaders: Loaders) -> bool:
+    return any(isinstance(loader, FastDataLoader) for loader in loaders)
+
+
+def _describe(loaders: Loaders) -> TaskData:
+    there = {name: loader for name, loader in zip(Loaders._fields, loaders, strict=True) if loader is not None}
+    first = next(iter(there.values()))
+    if isinstance(first, FastDataLoader):
+        counts = {name: len(first.store.positions(name)) for name in there}
+        return TaskData(first.store.fields, counts, first.store)
+    datasets = {name: dataset_of(loader) for name, loader in there.items() if isinstance(loader, DataLoader)}
+    counts = {name: len(dataset) for name, dataset in datasets.items()}
+    return TaskData(dataset_of(first).fields, counts)

@@ -1,0 +1,85 @@
+"""StopAtNonfinite: a loss that is NaN or infinite ends the run at once and names the samples."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+
+from flatout.errors import NonfiniteLossError
+
+LOOK_EVERY = 16
+"""Steps between two looks on a device whose results must be waited for: one synchronisation for all of them."""
+NUM_NAMED = 8
+
+
+class _Step(NamedTuple):
+    step: int
+    loss: Tensor
+    losses: Tensor | None
+    keys: Tensor
+
+
+class StopAtNonfinite(Callback):
+    """Looks at each loss: on the CPU after its step, elsewhere at 16 together, and before anything is saved.
+
+    Args:
+        names: key hashes in, the samples' keys out.
+    """
+
+    def __init__(self, names: Callable[[Sequence[int]], list[str]]) -> None:
+        self._names = names
+        self._kept: deque[_Step] = deque()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Remember the loss; look where that costs nothing, or after enough of them."""
+        given = outputs if isinstance(outputs, Mapping) else {"loss": outputs}
+        if given.get("loss") is None:
+            return
+        self._kept.append(_Step(trainer.global_step, given["loss"], given.get("losses"), batch["key"]))
+        if pl_module.device.type == "cpu" or len(self._kept) >= LOOK_EVERY:
+            self.look(trainer)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Nothing is validated with spoilt weights."""
+        self.look(trainer)
+
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Nothing spoilt is saved."""
+        self.look(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The last steps count, too."""
+        self.look(trainer)
+
+    def look(self, trainer: Trainer) -> None:
+        """Check all losses that are kept.
+
+        Raises:
+            NonfiniteLossError: one is not finite.
+        """
+        kept, self._kept = self._kept, deque()
+        if kept and not bool(torch.isfinite(torch.stack([step.loss.float() for step in kept])).all()):
+            first = next(step for step in kept if not bool(torch.isfinite(step.loss)))
+            raise NonfiniteLossError(self._message(first, trainer))
+
+    def _message(self, step: _Step, trainer: Trainer) -> str:
+        bad = step.keys if step.losses is None else step.keys[~torch.isfinite(step.losses)]
+        bad = bad if bad.numel() else step.keys  # each is finite, their sum is not
+        names = self._names(bad[:NUM_NAMED].tolist())
+        more = f" and {bad.numel() - NUM_NAMED} more" if bad.numel() > NUM_NAMED else ""
+        rates = sorted({group["lr"] for optimiser in trainer.optimizers for group in optimiser.param_groups})
+        return (
+            f"the loss is {step.loss.item()} at step {step.step}. Samples: {', '.join(names)}{more}. Precision "
+            f"{trainer.precision}, learning rate {', '.join(f'{rate:g}' for rate in rates)}. Look at these "
+            "samples first; if they are sound, lower learning_rate, or train with precision: bf16-mixed or 32 "
+            "instead of 16-mixed. detect_anomaly: true names the operation, slowly"
+        )

@@ -1,0 +1,97 @@
+"""ResumableLoader: an ordinary DataLoader that knows where it stands: the standard path resumes, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from flatout.errors import LoaderStateError
+from flatout.loader.sampler import EpochSetter
+
+KIND = "standard loader"
+
+
+class ResumableLoader:
+    """The same batches as its DataLoader, from any of them on; epochs as `FastDataLoader` counts them.
+
+    Samples follow from seed and epoch. What a per-sample transform draws in a worker does not: torch seeds
+    workers anew after a resume.
+    """
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.loader = loader
+        self.sampler = EpochSetter(self)
+        self._next = (0, 0)
+        """Epoch and batch at which the next pass starts."""
+        self._at = (0, 0)
+        """Epoch and batch up to which the newest pass has come."""
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        """A pass; as a generator it does nothing before its first `next`."""
+        epoch, batch = self._at = self._next
+        self._next = (epoch + 1, 0)
+        stream = self._stream(epoch, batch)
+        for at, value in enumerate(stream, batch + 1):
+            self._at = (epoch, at)
+            yield value
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass runs this epoch: from its start, or from where a loaded state of it stood."""
+        if epoch != self._next[0]:
+            self._next = self._at = (epoch, 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the newest pass stands."""
+        epoch, batch = self._at
+        return {"kind": KIND, "epoch": epoch, "batch": batch, "num_batches": len(self)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next pass continues where the state was taken.
+
+        Raises:
+            LoaderStateError: it is a state of a store's loader, or of another number of batches.
+        """
+        if state.get("kind") != KIND:
+            raise LoaderStateError(
+                "the checkpoint was made with the fast loader, this run reads raw files: prepare the store, or "
+                "start without --resume"
+            )
+        if state["num_batches"] != len(self):
+            raise LoaderStateError(
+                f"the checkpoint has {state['num_batches']} batches an epoch, this run {len(self)}: the "
+                "standard loader resumes with the same data, batch size and devices only"
+            )
+        epoch, batch = int(state["epoch"]), int(state["batch"])
+        self._next = self._at = (epoch + 1, 0) if batch >= len(self) else (epoch, batch)
+
+    def close(self) -> None:
+        """Nothing to do: workers end with their loader."""
+
+    def _stream(self, epoch: int, batch: int) -> Iterator[Any]:
+        self.loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
+        if not batch:
+            return iter(self.loader)
+        return iter(self._rest(batch))
+
+    def _rest(self, batch: int) -> DataLoader[Any]:
+        """A DataLoader over the batches that are left: the others are not decoded once more."""
+        loader = self.loader
+        is_whole = loader.batch_sampler is None  # each item of the sampler is a batch already
+        items: Any = loader.sampler if is_whole else loader.batch_sampler
+        wanted = list(islice(items, batch, None))
+        return DataLoader(
+            loader.dataset,
+            **{"sampler": wanted, "batch_size": None} if is_whole else {"batch_sampler": wanted},
+            collate_fn=loader.collate_fn,
+            num_workers=loader.num_workers,
+            prefetch_factor=loader.prefetch_factor,
+            pin_memory=loader.pin_memory,
+            generator=loader.generator,
+            multiprocessing_context=loader.multiprocessing_context,
+        )

@@ -1,0 +1,164 @@
+"""Outcome: what a run leaves when it ends or fails: weights as safetensors, plots, the JSON record."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+from lightning.pytorch import LightningModule, Trainer
+
+import flatout
+from flatout.config import Config
+from flatout.train.checkpoints import FOLDER, LAST
+from flatout.train.data import RunData
+from flatout.train.plot import Points, write_plot
+from flatout.train.record import RECORD, RECORD_VERSION, EpochRow, Look, RunResult, write_record
+from flatout.train.watch import Watch
+from flatout.train.weights import read_weights, save_weights
+
+FINAL = "weights.safetensors"
+BEST = "best.safetensors"
+
+
+@dataclass
+class Outcome:
+    """A run whose steps are done, or that had to stop. Only its first process writes."""
+
+    config: Config
+    task: str
+    trainer: Trainer
+    module: LightningModule
+    data: RunData
+    watch: Watch
+    folder: Path
+    notes: list[str]
+    resumed_from: str | None
+
+    def finish(self) -> RunResult:
+        """Save the weights, test the best of them, write everything down."""
+        speed = self.watch.speed()
+        best = self._best_checkpoint()
+        last = self.folder / FOLDER / LAST
+        is_kept = self.config.save_top_k != 0
+        if is_kept and self.trainer.is_global_zero:  # first of all: the test may still fail
+            save_weights(self.module.state_dict(), self.folder / FINAL)
+        if best is not None and self.trainer.is_global_zero:
+            save_weights(read_weights(best), self.folder / BEST)
+        result = RunResult(
+            folder=self.folder,
+            task=self.task,
+            metrics=self._metrics() | self._tested(best),
+            epochs=self.watch.epochs,
+            speed=speed,
+            is_fast=self.data.loaders.is_fast,
+            weights=self.folder / FINAL if is_kept else None,
+            best_weights=self.folder / BEST if best else None,
+            best_checkpoint=best,
+            last_checkpoint=last if is_kept and last.exists() else None,
+            notes=self.notes,
+            looks=self.watch.looks,
+            rank=self.trainer.global_rank,
+        )
+        self._write({**result.to_json(), "status": "finished", "reports": self._reports()})
+        return result
+
+    def fail(self, error: BaseException) -> None:
+        """Write down how far the run came, and why it stopped."""
+        is_stopped = isinstance(error, KeyboardInterrupt)
+        self._write(
+            {
+                "version": RECORD_VERSION,
+                "status": "interrupted" if is_stopped else "failed",
+                "error": None if is_stopped else f"{type(error).__name__}: {error}",
+                "folder": self.folder,
+                "task": self.task,
+                "epochs": self.watch.epochs,
+                "looks": self.watch.looks,
+                "speed": self.watch.speed(),
+                "notes": self.notes,
+            }
+        )
+
+    def _write(self, document: dict[str, Any]) -> None:
+        if not self.trainer.is_global_zero:
+            return
+        draw(self.folder, self.watch.epochs, self.watch.looks)
+        write_record(
+            self.folder / RECORD,
+            {
+                **document,
+                "resumed_from": self.resumed_from,
+                "precision": str(self.trainer.precision),
+                "device": str(self.module.device),
+                "num_devices": self.trainer.world_size,
+                "global_step": self.trainer.global_step,
+                "versions": versions(),
+                "config": self.config.model_dump(mode="json"),
+            },
+        )
+
+    def _metrics(self) -> dict[str, float]:
+        found = {name: float(value) for name, value in self.trainer.callback_metrics.items()}
+        epochs = self.watch.epochs
+        if epochs and epochs[-1].train_loss is not None:
+            found["train_loss"] = epochs[-1].train_loss
+        return found
+
+    def _tested(self, best: Path | None) -> dict[str, float]:
+        """The test split with the best weights, if the module takes it; the final ones stay loaded."""
+        module, trainer = self.module, self.trainer
+        has_step = type(module).test_step is not LightningModule.test_step
+        if "test" not in self.data.loaders.splits or not has_step:
+            return {}
+        if trainer.world_size > 1:
+            self.notes.append("the test split is tested by one device only; this run had several")
+            return {}
+        final = {name: value.detach().clone() for name, value in module.state_dict().items()}
+        if best is not None:  # by hand: Lightning would give the callbacks that checkpoint's states, too
+            module.load_state_dict(read_weights(best))
+        found = trainer.test(module, datamodule=self.data, verbose=False)
+        module.load_state_dict(final)
+        return {name: float(value) for row in found for name, value in row.items()}
+
+    def _best_checkpoint(self) -> Path | None:
+        keeper: Any = self.trainer.checkpoint_callback
+        return Path(keeper.best_model_path) if keeper is not None and keeper.best_model_path else None
+
+    def _reports(self) -> dict[str, Any]:
+        """What callbacks have to report beside the metrics, by their names."""
+        callbacks: list[Any] = self.trainer.callbacks  # type: ignore[attr-defined]
+        found = {type(c).__name__: c.report() for c in callbacks if hasattr(c, "report")}
+        return {name: report for name, report in found.items() if report}
+
+
+def draw(folder: Path, epochs: Sequence[EpochRow], looks: Sequence[Look]) -> None:
+    """`losses.svg` over epochs and `speed.svg` over steps, as far as there is something to show."""
+    losses: dict[str, list[tuple[float, float]]] = {}
+    for row in epochs:
+        shown = {"train_loss": row.train_loss, **row.metrics}
+        for name, value in shown.items():
+            if value is not None:
+                losses.setdefault(name, []).append((row.epoch + 1, value))
+    write_plot(folder / "losses.svg", "Losses and metrics", losses, "epoch")
+    waits: dict[str, Points] = {
+        "waiting for data, %": [
+            (k.step, 100 * k.data_wait_share) for k in looks if k.data_wait_share is not None
+        ],
+        "busy cores, %": [(look.step, 100 * look.cpu_share) for look in looks],
+    }
+    write_plot(folder / "speed.svg", "Where the time goes", waits, "step")
+
+
+def versions() -> dict[str, str]:
+    """What the run was made with."""
+    return {
+        "flatout": flatout.__version__,
+        "lightning": lightning.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,239 @@
+"""fit: a config in, a trained model and the record of its run out; Lightning does the training."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.utilities import rank_zero_only
+
+from flatout.config import Config, resolve_config, to_yaml
+from flatout.errors import ConfigError
+from flatout.loader.create import Source
+from flatout.loader.machine import Machine
+from flatout.loader.names import sample_names
+from flatout.seeding import child_seed
+from flatout.train.accumulation import ExactAccumulation
+from flatout.train.checkpoints import FOLDER, KeepLast, find_checkpoint, keep_best, stop_early
+from flatout.train.data import RunData
+from flatout.train.device import Place, choose_place
+from flatout.train.engine import explained, quiet_lightning
+from flatout.train.folder import run_folder
+from flatout.train.largest_batch import find_batch_size, with_batch_size
+from flatout.train.loaders import RunLoaders, open_loaders
+from flatout.train.nonfinite import StopAtNonfinite
+from flatout.train.outcome import Outcome
+from flatout.train.posterior import PosteriorMetricsMonitor
+from flatout.train.precision import choose_precision, describe_device
+from flatout.train.progress import EpochEnds, WaitBar, epoch_line
+from flatout.train.randomness import StepSeed
+from flatout.train.record import CONFIG, EpochRow, RunResult
+from flatout.train.speed import compile_in_place, fast_kernels, memory_format
+from flatout.train.task import Augment, Task, load_task
+from flatout.train.trainer import make_trainer
+from flatout.train.watch import Watch
+from flatout.train.weights import load_weights
+
+_log = logging.getLogger(__name__)
+
+
+def fit(
+    source: Source,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    sets: Sequence[str] = (),
+    resume: str | Path | None = None,
+    say: Callable[[str], None] = _log.info,
+    on_epoch: Callable[[EpochRow], None] | None = None,
+    shows_bar: bool = False,
+    callbacks: Sequence[Callback] = (),
+    trainer_options: Mapping[str, Any] | None = None,
+    machine: Machine | None = None,
+) -> RunResult:
+    """Train what a config describes.
+
+    Batches come from the store at `preprocessed_data_dir` if it is up to date, otherwise from the raw files; a
+    note says which. Everything the run leaves is in a new folder below `output_dir`.
+
+    Args:
+        source: a Config, a dict, or the path of a config file.
+        overrides: settings by dotted name that win over it; None means not given.
+        sets: "a.b=c" texts, as `--set` takes them.
+        resume: a run folder, which goes on there, or a checkpoint, from which a new run begins: with the same
+            samples, parameters and random numbers as without the break.
+        say: takes each decision that was made for the user, once; absent: they are logged.
+        on_epoch: takes the row of each epoch that is done; absent: it is said.
+        shows_bar: draw a progress bar.
+        callbacks: further callbacks of Lightning.
+        trainer_options: further arguments of Lightning's Trainer, which win over the config's.
+        machine: what the loaders' decisions rest on; this one by default.
+
+    Raises:
+        ConfigError: the config, its task or its devices cannot be used.
+        TrainError: a checkpoint cannot be used, memory ran out, or the loss is not finite.
+        StoreError, LoaderError, SourceError: the data cannot be read.
+
+    Example:
+        >>> result = fit("config.yaml", overrides={"epochs": 5})                    # doctest: +SKIP
+        >>> result.metrics["val_loss"], result.speed.data_wait_share                # doctest: +SKIP
+    """
+    config, notes = resolve_config(source, overrides=overrides, sets=sets)
+    run = Run(config, load_task(config), say, on_epoch, shows_bar)
+    run.note(notes)
+    run.find_batch_size(source, machine)
+    checkpoint, continued = (None, None) if resume is None else find_checkpoint(resume)
+    loaders = open_loaders(run.config, source, machine)
+    try:
+        run.note(loaders.notes)
+        return run.train(loaders, checkpoint, continued, callbacks, trainer_options or {})
+    finally:
+        loaders.close()
+
+
+class Run:
+    """One training from start to end."""
+
+    def __init__(
+        self,
+        config: Config,
+        task: Task,
+        say: Callable[[str], None],
+        on_epoch: Callable[[EpochRow], None] | None,
+        shows_bar: bool,
+    ) -> None:
+        self.config, self.task = config, task
+        self.place: Place = choose_place(config)
+        self.notes: list[str] = []
+        self._say, self._shows_bar = say, shows_bar
+        self._on_epoch = on_epoch or (lambda row: say(epoch_line(row)))
+        self.note(self.place.notes)
+        self.precision, why = choose_precision(config.precision, describe_device(self.place.device))
+        self.note([why])
+
+    def find_batch_size(self, source: Source, machine: Machine | None) -> None:
+        """Put the largest batch size that fits in place of `auto`."""
+        if not self.config.find_batch_size:
+            return
+        loaders = open_loaders(self.config, source, machine)
+        num_train = loaders.data.num_samples.get("train", 1)
+        loaders.close()
+        size, note = find_batch_size(self.config, num_train, self.place.num_devices)
+        self.config = with_batch_size(self.config, size)
+        self.note([note])
+
+    def note(self, notes: Sequence[str | None]) -> None:
+        """Say what was not said before."""
+        for text in notes:
+            if text is not None and text not in self.notes:
+                self.notes.append(text)
+                self._say_first(text)
+
+    @property
+    def _is_first(self) -> bool:
+        return bool(getattr(rank_zero_only, "rank", 0) == 0)
+
+    def _say_first(self, text: str) -> None:
+        """Only the first process of a run speaks."""
+        if self._is_first:
+            self._say(text)
+
+    def train(
+        self,
+        loaders: RunLoaders,
+        checkpoint: str | None,
+        continued: Path | None,
+        callbacks: Sequence[Callback],
+        options: Mapping[str, Any],
+    ) -> RunResult:
+        """Build everything, train, write down what came out."""
+        if "train" not in loaders.splits:
+            raise ConfigError(f"there is no train split; there are: {', '.join(loaders.splits)}")
+        config, is_shared = self.config, self.place.num_devices > 1
+        module = self._module(loaders)
+        data = self._data(loaders, module)
+        watch = Watch(data.train_loader.waits, None if config.disable_metrics_monitoring else config.monitor)
+        with (
+            fast_kernels(config, self.place.device) as notes,
+            quiet_lightning(),
+            run_folder(config.output_dir, continued=continued, is_shared=is_shared) as folder,
+        ):
+            if self._is_first:
+                (folder / CONFIG).write_text(to_yaml(config.model_dump(mode="json")), encoding="utf-8")
+            own = [*self._callbacks(loaders, folder, watch), *callbacks]
+            with explained(config, self.precision, loaders.data.fields, checkpoint):
+                trainer = make_trainer(
+                    config, self.place, self.precision, folder, loaders, own, self._shows_bar, options, notes
+                )
+            self.note(notes)
+            self._say_first(f"run folder: {folder}")
+            outcome = Outcome(
+                config, self.task.name, trainer, module, data, watch, folder, self.notes, checkpoint
+            )
+            try:
+                with explained(config, self.precision, loaders.data.fields, checkpoint):
+                    trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+                    return outcome.finish()
+            except BaseException as error:  # also Ctrl-C: what was measured so far is worth keeping
+                outcome.fail(error)
+                raise
+
+    def _module(self, loaders: RunLoaders) -> LightningModule:
+        """The task's module with its weights, compiled; new weights follow from the seed."""
+        torch.manual_seed(child_seed(self.config.seed, "model") >> 1)
+        module = self.task.module(self.config, loaders.data)
+        if self.config.pretrained is not None:
+            self.note(load_weights(module, self.config.pretrained))
+        self.note([compile_in_place(self.config, module, self.place.device)])
+        return module
+
+    def _data(self, loaders: RunLoaders, module: LightningModule) -> RunData:
+        layout = memory_format(self.config, module, self.precision, self.place.device)
+        if layout is not None:
+            layout.change_module(module)
+        elif self.config.channels_last is True:
+            self.note(["channels_last: the model has no convolutions of pictures or volumes; no effect"])
+        return RunData(loaders, self._augmentation(loaders), seed=self.config.seed, layout=layout)
+
+    def _augmentation(self, loaders: RunLoaders) -> Augment | None:
+        """Whole batches on the device; on the standard path sample by sample, unless the config says so."""
+        if not loaders.is_fast and not self.config.use_gpu_augment:
+            transform = self.task.sample_transform(self.config, loaders.data)
+            if transform is not None:
+                loaders.datasets()["train"].transform = transform
+                return None
+        elif not self.config.use_gpu_augment and "use_gpu_augment" in self.config.model_fields_set:
+            self.note(["use_gpu_augment: false has no effect with a store: its batches are augmented whole"])
+        return self.task.augmentation(self.config, loaders.data)
+
+    def _callbacks(self, loaders: RunLoaders, folder: Path, watch: Watch) -> list[Callback]:
+        config = self.config
+        has_val = "val" in loaders.splits and config.limit_val_batches != 0
+        samples = loaders.data.store or loaders.datasets()["train"]
+        found: list[Callback | None] = [
+            StepSeed(config.seed),
+            StopAtNonfinite(lambda hashes: sample_names(samples, hashes)),
+            watch,
+            EpochEnds(watch, self._on_epoch),
+            WaitBar(watch) if self._shows_bar else None,
+            stop_early(config, has_val=has_val),
+            self._posterior(folder),
+            self._accumulation(),
+            keep_best(config, folder / FOLDER, has_val=has_val),
+            KeepLast(folder / FOLDER) if config.save_top_k != 0 else None,
+        ]
+        return [callback for callback in found if callback is not None]
+
+    def _posterior(self, folder: Path) -> PosteriorMetricsMonitor | None:
+        if self.config.disable_metrics_monitoring:
+            return None
+        return PosteriorMetricsMonitor(**self.config.monitor.model_dump(), folder=folder, say=self._say_first)
+
+    def _accumulation(self) -> ExactAccumulation:
+        config = self.config
+        batch_size = config.loader_for("train").batch_size
+        is_masked = config.on_damage == "skip"
+        return ExactAccumulation(config.gradient_accumulation_steps, batch_size, always_masked=is_masked)

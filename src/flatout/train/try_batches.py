@@ -1,0 +1,79 @@
+"""The process that tries batch sizes out: two steps of each under a memory cap, results written at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from flatout.config import load_config
+from flatout.errors import TrainMemoryError
+from flatout.train.largest_batch import BUDGET_S, MEMORY_SHARE, search
+from flatout.train.run import fit
+
+TRIAL: dict[str, Any] = {
+    "find_batch_size": False,
+    "save_top_k": 0,
+    "logger": [],
+    "epochs": 1,
+    "disable_metrics_monitoring": True,
+    "compile_model": False,
+    "cache_in_memory": False,
+    "early_stopping.patience": None,
+}
+"""What a trial does differently; what costs memory in a step stays."""
+OPTIONS = {"limit_train_batches": 2, "limit_val_batches": 0, "limit_test_batches": 0, "max_epochs": 1}
+
+
+def main(request: Path) -> None:
+    """Read what is asked for, write a line for each size that was tried."""
+    asked = json.loads(request.read_text(encoding="utf-8"))
+    deadline_s = time.monotonic() + BUDGET_S
+    _cap_memory(asked["cap_bytes"])
+
+    def fits(size: int) -> bool:
+        if time.monotonic() > deadline_s:
+            return False
+        is_fitting = _trains(asked, size)
+        if is_fitting is None:
+            return True
+        with open(request.with_suffix(".tried"), "a", encoding="utf-8") as file:
+            file.write(json.dumps({"size": size, "fits": is_fitting}) + "\n")
+        return is_fitting
+
+    search(fits, asked["most"])
+
+
+def _trains(asked: dict[str, Any], size: int) -> bool | None:
+    """Whether this size trains; None: a single sample does not, for another reason (batch normalisation)."""
+    overrides = {**TRIAL, "batch_size": size, "output_dir": asked["output_dir"]}
+    config = load_config(asked["config"], overrides=overrides, environ={})
+    try:
+        fit(config, trainer_options=OPTIONS)
+    except TrainMemoryError:
+        return False
+    except Exception:
+        if size > 1:
+            raise
+        return None
+    return True
+
+
+def _cap_memory(cap_bytes: int) -> None:
+    """So much more than now: of private memory on Linux, where mapped stores do not count, and of the GPU's."""
+    if torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(MEMORY_SHARE)
+    if sys.platform == "linux":
+        import resource
+
+        used = int(psutil.Process().memory_info().data)
+        resource.setrlimit(resource.RLIMIT_DATA, (used + cap_bytes, used + cap_bytes))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,102 @@
+"""Weights in and out: safetensors beside checkpoints, and nothing that is loaded is ever executed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from flatout.errors import TrainError
+
+SAFETENSORS = ".safetensors"
+
+
+def save_weights(weights: dict[str, Tensor], path: Path) -> None:
+    """Write a state dict as safetensors; tensors that share memory are written one by one."""
+    save_file({name: value.detach().to("cpu", copy=True).contiguous() for name, value in weights.items()}, path)
+
+
+def read_weights(source: str | Path) -> dict[str, Tensor]:
+    """The state dict of a safetensors file, a checkpoint of Lightning or torch, or one at an http address.
+
+    Raises:
+        TrainError: it is not there, holds code or other objects, or no weights.
+    """
+    try:
+        found = _read(str(source))
+    except FileNotFoundError as error:
+        raise TrainError(f"there are no weights at {source}") from error
+    except Exception as error:  # torch, pickle, zipfile, safetensors and urllib each have their own
+        raise _refused(source, error) from error
+    weights = found.get("state_dict", found) if isinstance(found, dict) else found
+    if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
+        raise TrainError(
+            f"{source} holds no weights; wanted a safetensors file or a checkpoint with a state_dict"
+        )
+    return weights
+
+
+def check_checkpoint(path: str) -> None:
+    """Look at a checkpoint before a run is resumed from it; its tensors are mapped, not read.
+
+    Raises:
+        TrainError: it cannot be loaded as plain values, or is not that of a run.
+    """
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # torch, pickle and zipfile each have their own
+        raise _refused(path, error) from error
+    if not isinstance(found, dict) or not {"state_dict", "loops", "RunData"} <= set(found):
+        raise TrainError(
+            f"resume: {path} is no checkpoint of a run; 'pretrained' takes weights alone and begins anew"
+        )
+
+
+def load_weights(module: nn.Module, source: str | Path) -> list[str]:
+    """Give `module` the weights that have its names and shapes; returns a note on those that have not.
+
+    Raises:
+        TrainError: nothing fits, or the file cannot be used.
+    """
+    weights, own = read_weights(source), module.state_dict()
+    fitting = {name: value for name, value in weights.items() if name in own and own[name].shape == value.shape}
+    if not fitting:
+        raise TrainError(
+            f"{source}: none of its {len(weights)} weights fits the model's {len(own)}. It has "
+            f"{_some(weights)}; the model wants {_some(own)}"
+        )
+    module.load_state_dict(fitting, strict=False)
+    missing = [name for name in own if name not in fitting]
+    if not missing:
+        return []
+    return [
+        f"pretrained: {len(fitting)} of {len(own)} weights are loaded; new from the start: {_some(missing)}"
+    ]
+
+
+def _read(source: str) -> Any:
+    if source.startswith(("http://", "https://")):
+        return torch.hub.load_state_dict_from_url(source, map_location="cpu", weights_only=True)
+    if source.endswith(SAFETENSORS):
+        try:
+            return load_file(source)
+        except SafetensorError as error:
+            raise TrainError(f"no safetensors file: {error}") from error
+    return torch.load(source, map_location="cpu", weights_only=True)
+
+
+def _refused(source: str | Path, error: Exception) -> TrainError:
+    told = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return TrainError(
+        f"{source} cannot be loaded: {told}. Only tensors and plain values are: a file that holds code or "
+        "objects of classes is refused"
+    )
+
+
+def _some(names: Any) -> str:
+    listed = list(names)
+    return ", ".join(listed[:3]) + (f", ... ({len(listed)})" if len(listed) > 3 else "")

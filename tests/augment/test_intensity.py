@@ -1,0 +1,88 @@
+"""Brightness, contrast and gamma: distributions, meaning, and that units do not count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.augment.cases import batch_keys
+from tests.augment.image_cases import images
+from tests.augment.test_distribution import is_uniform
+
+from flatout.augment import GPUBlur, GPUBrightness, GPUContrast, GPUCutout, GPUGamma, GPUImageNoise
+from flatout.errors import AugmentError
+
+NUM = 20_000
+
+
+def drawn(transform: Any) -> Any:
+    return transform.sample(torch.empty(1).expand(NUM, 1, 2, 2), batch_keys(NUM))
+
+
+def test_parameters_are_uniform() -> None:
+    assert is_uniform(drawn(GPUBrightness((-0.5, 0.2))).shift, -0.5, 0.2)
+    assert is_uniform(drawn(GPUContrast((0.5, 1.9))).factor, 0.5, 1.9)
+    assert is_uniform(drawn(GPUGamma((0.6, 1.6))).gamma, 0.6, 1.6)
+    assert is_uniform(drawn(GPUBlur((0.2, 3.0))).sigma, 0.2, 3.0)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [GPUBrightness(p=1.0), GPUContrast(p=1.0), GPUGamma(p=1.0), GPUImageNoise(p=1.0), GPUBlur(p=1.0)],
+    ids=lambda transform: type(transform).__name__,
+)
+def test_units_do_not_count(transform: Any) -> None:
+    """Numbers from 0 to 1 and Hounsfield units: what comes out differs by the units only."""
+    x = images().double()
+    params = transform.sample(x, batch_keys(6))
+    torch.testing.assert_close(
+        transform.apply(x * 2000 - 1000, params), transform.apply(x, params) * 2000 - 1000, rtol=1e-6, atol=1e-4
+    )
+
+
+def test_brightness_moves_the_mean_and_contrast_the_deviation() -> None:
+    x = images()
+    brighter = GPUBrightness((0.5, 0.5), p=1.0)(x, batch_keys(6))
+    own = x.flatten(1).std(1, correction=0)
+    torch.testing.assert_close(
+        brighter.flatten(1).mean(1) - x.flatten(1).mean(1), 0.5 * own, rtol=1e-4, atol=1e-5
+    )
+    sharper = GPUContrast((2.0, 2.0), p=1.0)(x, batch_keys(6)).flatten(1)
+    torch.testing.assert_close(sharper.std(1, correction=0), 2.0 * own, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(sharper.mean(1), x.flatten(1).mean(1), rtol=1e-4, atol=1e-5)
+
+
+def test_gamma_keeps_both_ends() -> None:
+    x = images()
+    y = GPUGamma((2.0, 2.0), p=1.0)(x, batch_keys(6)).flatten(1)
+    torch.testing.assert_close(y.amin(1), x.flatten(1).amin(1))
+    torch.testing.assert_close(y.amax(1), x.flatten(1).amax(1))
+    assert (y.mean(1) < x.flatten(1).mean(1)).all()
+
+
+def test_blur_keeps_flat_images_and_softens_edges() -> None:
+    flat = torch.full((2, 1, 8, 8), 3.0)
+    assert GPUBlur(p=1.0)(flat, batch_keys(2)).allclose(flat)
+    edge = (torch.arange(20) >= 10).float().expand(2, 1, 6, 20)
+    soft = GPUBlur((2.0, 2.0), p=1.0)(edge, batch_keys(2))
+    assert (soft[..., 1:] >= soft[..., :-1]).all()
+    assert 0.05 < soft[0, 0, 3, 8].item() < 0.5
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: GPUBrightness((1.0, 0.0)), "range: got"),
+        (lambda: GPUContrast((0.0, 1.0)), "range: got"),
+        (lambda: GPUGamma((-1.0, 1.0)), "range: got"),
+        (lambda: GPUBlur((0.0, 1.0)), "sigma: got"),
+        (lambda: GPUImageNoise(-0.1), "std: got"),
+        (lambda: GPUImageNoise(float("nan")), "std: got"),
+        (lambda: GPUCutout(max_fraction=1.1), "max_fraction: got"),
+        (lambda: GPUCutout(num_boxes=0), "num_boxes: got"),
+    ],
+)
+def test_impossible_settings_are_refused(make: Any, match: str) -> None:
+    with pytest.raises(AugmentError, match=match):
+        make()

@@ -1,0 +1,163 @@
+"""Blocks of samples: the same bytes, the same bad rows and the same cuts as one sample at a time."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flatout.errors import SampleError
+from flatout.source import hash_key
+from flatout.store import block as blocks
+from flatout.store import task as tasks
+from flatout.store.block import are_plain, encode_block
+from flatout.store.shard_writer import ShardWriter
+from flatout.store.task import Receipt, ShardTask, TaskSetup
+from flatout.types import FieldSpec, Row
+
+FIELDS = (
+    FieldSpec("x", "signal", "float32", (1, 5)),
+    FieldSpec("label", "label", "int64", ()),
+    FieldSpec("flag", "array", "bool", (2,)),
+    FieldSpec("void", "array", "float64", (0, 3)),
+)
+SEED = st.integers(0, 1000)
+
+
+def sample_of(seed: int) -> dict[str, Any]:
+    generator = np.random.default_rng(seed)
+    return {
+        "x": generator.normal(size=(1, 9)).astype(np.float32)[:, 2:7],
+        "label": np.array(seed, np.int64),
+        "flag": np.array([seed % 2 == 0, True]),
+        "void": np.zeros((0, 3)),
+    }
+
+
+@dataclass
+class Maker:
+    """Gives, or raises, what the row holds."""
+
+    def make(self, row: Row) -> Any:
+        made = row.values["make"]
+        if isinstance(made, BaseException):
+            raise made
+        return made
+
+    def path_of(self, row: Row) -> str:
+        return row.key
+
+
+def unusual(seed: int) -> list[Any]:
+    """Rows that no block takes, good and bad ones."""
+    good = sample_of(seed)
+    return [
+        SampleError("decode", "broken"),
+        {**good, "x": np.full((1, 5), np.nan, np.float32)},
+        {**good, "x": np.full((1, 5), np.inf, np.float32)},
+        {**good, "x": np.full((1, 5), 3e38, np.float32)},  # finite, its square is not
+        {**good, "x": np.zeros((1, 4), np.float32)},
+        {**good, "x": np.zeros((1, 5), np.float64)},
+        {**good, "x": np.zeros((1, 5), ">f4")},
+        {**good, "x": np.ma.masked_array(np.zeros((1, 5), np.float32))},
+        {**good, "more": np.zeros(100)},
+        {name: array for name, array in good.items() if name != "label"},
+        [good, sample_of(seed + 1)],
+        [good],
+        {**good, "label": np.array(seed, np.int32)},
+        {**good, "x": np.asfortranarray(good["x"])},
+    ]
+
+
+NUM_UNUSUAL = len(unusual(0))
+Made = st.one_of(
+    SEED.map(sample_of),
+    st.tuples(SEED, st.integers(0, NUM_UNUSUAL - 1)).map(lambda pair: unusual(pair[0])[pair[1]]),
+)
+
+
+def run(folder: Path, made: list[Any], cuts: int, **changes: Any) -> Receipt:
+    task = ShardTask(TaskSetup(Maker(), FIELDS, str(folder), **changes), 0)
+    rows = [Row(f"row {number}", {"make": item}) for number, item in enumerate(made)]
+    for start in range(0, len(rows), cuts):
+        task.feed(rows[start : start + cuts])
+    return task.finish()
+
+
+def without_times(receipt: Receipt) -> Receipt:
+    return replace(receipt, seconds={}, peak_bytes=0)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    made=st.one_of(st.lists(SEED.map(sample_of), min_size=4, max_size=12), st.lists(Made, max_size=12)),
+    cuts=st.integers(1, 12),
+    together=st.sampled_from([1, 300, tasks.TOGETHER_BYTES]),
+    seal=st.sampled_from([150, 400, tasks.SEAL_BYTES]),
+    allowed=st.sampled_from([frozenset(), frozenset({"x"})]),
+)
+def test_a_task_with_blocks_gives_what_one_without_gives(
+    made: list[Any], cuts: int, together: int, seal: int, allowed: frozenset[str]
+) -> None:
+    found = []
+    for least in (4, 10**9):
+        with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tasks, "LEAST_ROWS", least)
+            patch.setattr(tasks, "TOGETHER_BYTES", together)
+            patch.setattr(tasks, "SEAL_BYTES", seal)
+            receipt = without_times(run(Path(folder), made, cuts, allow_nonfinite=allowed))
+            files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+            found.append((receipt, files))
+    assert found[0] == found[1]
+
+
+def test_blocks_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    keep = ShardWriter.append_block
+    monkeypatch.setattr(
+        ShardWriter, "append_block", lambda self, block: (taken.append(len(block.keys)), keep(self, block))
+    )
+    made = [sample_of(seed) for seed in range(11)]
+    run(tmp_path, made, 4)
+    assert taken == [4, 4]  # the last three go alone
+    taken.clear()
+    run(tmp_path, made, 11, max_sample_bytes=100)
+    run(tmp_path, made, 11, is_dry=True)
+    run(tmp_path, made, 11, is_measuring=True)
+    assert taken == []
+
+
+def test_without_safety_there_are_zeros_and_the_same_arrays() -> None:
+    samples = [sample_of(seed) for seed in range(4)]
+    found = {safe: encode_block(FIELDS, list("abcd"), samples, (), safe=safe) for safe in (True, False)}
+    assert found[True] is not None
+    assert found[False] is not None
+    assert found[False].digests == found[False].crcs["x"] == [0] * 4
+    assert found[True].hashes == found[False].hashes == [hash_key(key) for key in "abcd"]
+    for name in ("x", "label", "flag", "void"):
+        np.testing.assert_array_equal(found[True].stored[name], [sample[name] for sample in samples])
+        np.testing.assert_array_equal(found[True].stored[name], found[False].stored[name])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"shape": (None,)}, {"encoding": "float16"}, {"compression": "zstd"}, {"encoding": "uint8"}]
+)
+def test_only_plain_fields(changes: dict[str, Any]) -> None:
+    assert are_plain(FIELDS)
+    assert not are_plain([*FIELDS, replace(FIELDS[0], name="y", **changes)])
+
+
+def test_what_goes_wrong_in_a_block_is_told_by_the_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(blocks, "_stacked", fail)
+    receipt = run(tmp_path, [sample_of(seed) for seed in range(5)], 5)
+    assert receipt.shards[0].rows == 5
+    assert not receipt.bad

@@ -1,0 +1,149 @@
+"""Division: train is never empty, and nothing moves when rows are added, however small the set began."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flatout.config.source import SplitSection
+from flatout.source import Manifest, assign_splits, key_hashes
+from flatout.store import DataPreprocessor, StoreReader
+from flatout.store.division import Division, divide, divide_items, keep_in_train
+
+KEYS = st.lists(st.text("abcdef", min_size=1, max_size=4), min_size=1, max_size=8, unique=True)
+
+
+def manifest_of(keys: list[str], **columns: list[Any]) -> Manifest:
+    table = pa.table({"key": keys, **columns})
+    return Manifest(table, pa.array(keys, pa.large_string()), Path(), ())
+
+
+def division_of(keys: list[str], settings: SplitSection | None = None, **columns: list[Any]) -> Division:
+    return divide(manifest_of(keys, **columns), key_hashes(keys), settings or SplitSection())
+
+
+def test_a_lone_sample_is_train() -> None:
+    for number in range(40):
+        key = f"s{number}"
+        (plain,) = assign_splits([key], SplitSection())
+        found = division_of([key])
+        assert found.splits.tolist() == ["train"]
+        assert found.settings.always_train == ([] if plain == "train" else [key])
+        told = f"'{key}' is train instead of {plain}, or train would be empty; it stays there"
+        assert found.notes == (() if plain == "train" else (told,))
+
+
+@given(KEYS, st.integers(0, 20))
+def test_only_an_empty_train_is_filled_and_by_one(keys: list[str], seed: int) -> None:
+    settings = SplitSection(seed=seed)
+    plain, found = assign_splits(keys, settings), division_of(keys, settings)
+    moved = [key for key, a, b in zip(keys, plain, found.splits, strict=True) if a != b]
+    if "train" in plain:
+        assert moved == found.settings.always_train == []
+    else:
+        assert moved == found.settings.always_train
+        assert len(moved) == 1
+        assert found.splits.tolist().count("train") == 1
+    in_another_order = division_of(keys[::-1], settings)
+    assert in_another_order.splits.tolist() == found.splits.tolist()[::-1]
+
+
+@given(KEYS, KEYS, st.integers(0, 20))
+def test_nothing_moves_when_rows_are_added(before: list[str], added: list[str], seed: int) -> None:
+    settings = SplitSection(seed=seed)
+    first = division_of(before, settings)
+    recorded = {"splits": first.settings.model_dump(mode="json")}
+    keys = [*before, *(key for key in added if key not in before)]
+    later = division_of(keys, keep_in_train(settings, recorded))
+    assert later.splits.tolist()[: len(before)] == first.splits.tolist()
+    plain = assign_splits(keys, settings).tolist()
+    assert later.splits.tolist()[len(before) :] == plain[len(before) :]
+
+
+@given(KEYS, st.integers(0, 5))
+def test_a_group_goes_as_a_whole(keys: list[str], seed: int) -> None:
+    settings = SplitSection(group="who", seed=seed)
+    groups = [None if key[0] == "a" else key[0] for key in keys]
+    found = division_of(keys, settings, who=groups)
+    assert "train" in found.splits
+    units = [group or key for key, group in zip(keys, groups, strict=True)]
+    assert len(set(zip(units, found.splits.tolist(), strict=True))) == len(set(units))
+    again = division_of(keys, keep_in_train(settings, {"splits": found.settings.model_dump()}), who=groups)
+    assert again.splits.tolist() == found.splits.tolist()
+    assert again.notes == ()
+
+
+def test_train_is_left_empty_where_that_is_said() -> None:
+    keys = ["s1", "s2"]
+    only_val = SplitSection(ratios={"val": 1.0}, always_train=["s1"])
+    assert division_of(keys, only_val).splits.tolist() == ["val", "val"]
+    by_column = division_of(keys, SplitSection(column="part"), part=["val", "test"])
+    assert (by_column.splits.tolist(), by_column.notes) == (["val", "test"], ())
+    assert division_of([]).splits.tolist() == []
+
+
+def test_other_spellings_of_train_are_filled_too() -> None:
+    settings = SplitSection(ratios={"Training": 1e-9, "dev": 1.0})
+    assert sorted(division_of(["a", "b"], settings).splits) == ["train", "val"]
+
+
+def test_names_that_are_given_are_train() -> None:
+    keys = [f"s{number}" for number in range(50)]
+    found = division_of(
+        keys, SplitSection(ratios={"train": 0.01, "val": 1.0}, always_train=["s3", "s7", "gone"])
+    )
+    assert {"s3", "s7"} <= {key for key, split in zip(keys, found.splits, strict=True) if split == "train"}
+
+
+class Items:
+    def __init__(self, num: int) -> None:
+        self.num = num
+
+    def __len__(self) -> int:
+        return self.num
+
+    def __getitem__(self, index: int) -> Any:
+        return {"x": np.full(3, index, np.float32)}
+
+
+def split_of_first(store: Path) -> str:
+    reader = StoreReader(store)
+    return str(reader.meta.splits[reader.numbers["split"][list(reader.keys()).index("0")]])
+
+
+def test_the_item_of_a_small_dataset_stays_in_train(tmp_path: Path) -> None:
+    seed = next(seed for seed in range(99) if assign_splits(["0"], SplitSection(seed=seed))[0] != "train")
+    settings = {"num_workers": 0, "splits": {"seed": seed}, "transform_version": "1"}
+    for num in (1, 30):
+        DataPreprocessor.from_dataset(Items(num), tmp_path / "store", **settings).run()
+        assert split_of_first(tmp_path / "store") == "train"
+    assert StoreReader(tmp_path / "store").meta.settings["splits"]["always_train"] == ["0"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_the_row_of_a_small_manifest_stays_in_train(tmp_path: Path, force: bool) -> None:
+    seed = next(seed for seed in range(99) if assign_splits(["0"], SplitSection(seed=seed))[0] != "train")
+    config = {
+        "manifest": str(tmp_path / "m.csv"),
+        "preprocessed_data_dir": str(tmp_path / "store"),
+        "fields": {"x": {"kind": "scalar"}},
+        "key_column": "id",
+        "num_workers": 0,
+        "splits": {"seed": seed},
+    }
+    for num in (1, 30):
+        (tmp_path / "m.csv").write_text("id,x\n" + "".join(f"{n},{n}.5\n" for n in range(num)))
+        DataPreprocessor(config).run(force=force)
+        assert (split_of_first(tmp_path / "store") == "train") == (num == 1 or not force)
+
+
+def test_items_are_divided_by_number_whatever_columns_are_set() -> None:
+    keys = [str(number) for number in range(20)]
+    found = divide_items(manifest_of(keys), key_hashes(keys), SplitSection(group="absent"))
+    assert found.splits.tolist() == assign_splits(keys, SplitSection()).tolist()

@@ -1,0 +1,123 @@
+"""Gradients added up over batches of any sizes are those of one large batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+
+from flatout.train.accumulation import ExactAccumulation
+from flatout.train.engine import quiet_lightning
+
+BATCH = 5
+
+
+class Line(LightningModule):
+    """Writes down the gradient of every step, and changes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64))
+        self.gradients: list[Tensor] = []
+
+    def loss(self, batch: dict[str, Tensor]) -> Tensor:
+        errors = (batch["x"] @ self.weight - batch["y"]).square()
+        valid = batch.get("valid")
+        return errors.mean() if valid is None else errors[valid].mean()
+
+    def training_step(self, batch: dict[str, Tensor], index: int) -> Tensor:
+        return self.loss(batch)
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        assert self.weight.grad is not None
+        self.gradients.append(self.weight.grad.clone())
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.0)
+
+
+def samples(num: int) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(num)
+    x = torch.randn(num, 3, generator=generator, dtype=torch.float64)
+    return {"x": x, "y": x.sum(1).square(), "key": torch.arange(num)}
+
+
+def cut(batch: dict[str, Tensor], sizes: list[int]) -> list[dict[str, Tensor]]:
+    parts = {name: value.split(sizes) for name, value in batch.items()}
+    return [{name: parts[name][at] for name in batch} for at in range(len(sizes))]
+
+
+class Fixed:
+    """Batches as a loader: a list would be taken for several loaders."""
+
+    def __init__(self, batches: list[dict[str, Tensor]]) -> None:
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        return iter(self._batches)
+
+
+def gradients_of(
+    batches: list[dict[str, Tensor]], steps: int, folder: Path, *callbacks: Callback
+) -> list[Tensor]:
+    module = Line()
+    with quiet_lightning():
+        Trainer(
+            accelerator="cpu",
+            max_epochs=1,
+            accumulate_grad_batches=steps,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=folder,
+            callbacks=list(callbacks),
+        ).fit(module, Fixed(batches))
+    return module.gradients
+
+
+def wanted(batches: list[dict[str, Tensor]]) -> Tensor:
+    """The gradient of all of them as one batch."""
+    module = Line()
+    module.loss({name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}).backward()
+    assert module.weight.grad is not None
+    return module.weight.grad
+
+
+@settings(max_examples=25)
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=9), steps=st.integers(1, 4))
+def test_every_step_has_the_gradient_of_the_large_batch(
+    sizes: list[int], steps: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    batches = cut(samples(sum(sizes)), sizes)
+    groups = [batches[at : at + steps] for at in range(0, len(batches), steps)]
+    found = gradients_of(batches, steps, tmp_path_factory.getbasetemp(), ExactAccumulation(steps, BATCH))
+    assert len(found) == len(groups)
+    for gradient, group in zip(found, groups, strict=True):
+        torch.testing.assert_close(gradient, wanted(group))
+
+
+def test_samples_that_do_not_count(tmp_path: Path) -> None:
+    batches = cut(samples(15), [5, 5, 5])
+    for at, batch in enumerate(batches):
+        batch["valid"] = torch.arange(5) < 5 - at * 2
+    found = gradients_of(batches, 3, tmp_path, ExactAccumulation(3, BATCH, always_masked=True))
+    torch.testing.assert_close(found[0], wanted(batches))
+
+
+def test_why_it_is_needed(tmp_path: Path) -> None:
+    """Lightning alone divides by the number of batches, however many there were; if this fails, it need not."""
+    batches = cut(samples(17), [5, 5, 5, 2])
+    found = gradients_of(batches, 3, tmp_path)
+    torch.testing.assert_close(found[0], wanted(batches[:3]))
+    torch.testing.assert_close(found[1], wanted(batches[3:]) / 3)

@@ -1,0 +1,125 @@
+"""`flatout train` as a user types it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.train.tiny import config_of, write_rows
+
+from flatout.cli.lazy import load_command
+from flatout.cli.main import main
+from flatout.config import to_yaml
+
+Make = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def config_file(make_config: Make, tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(to_yaml(make_config(epochs=1)))
+    return path
+
+
+def test_a_run(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--config", str(config_file)]) == 0
+    shown = capsys.readouterr()
+    assert "the store" in shown.out
+    assert "val_loss" in shown.out
+    assert "best.safetensors" in shown.out
+    assert "epoch 1/1: train_loss" in shown.err
+
+
+def test_options_win_over_the_file(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--epochs", "2", "--batch_size", "7", "--no-use-fast-loader", "--limit-val-batches", "1"]
+    options += [
+        "--val_check_interval",
+        "1.0",
+        "--no-pin-memory",
+        "--set",
+        "learning_rate=0.5",
+        "--use_gpu_augment",
+    ]
+    assert main(["train", "--config", str(config_file), *options, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert len(result["epochs"]) == 2
+    assert not result["is_fast"]
+    record = json.loads((Path(result["folder"]) / "run.json").read_text())["config"]
+    assert (record["batch_size"], record["learning_rate"], record["pin_memory"]) == (7, 0.5, False)
+    assert (record["limit_val_batches"], record["val_check_interval"]) == (1, 1.0)
+
+
+def test_it_goes_on(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--config", str(config_file), "--json"]) == 0
+    folder = json.loads(capsys.readouterr().out)["folder"]
+    assert main(["train", "--config", str(config_file), "--epochs", "3", "--resume", folder, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["folder"] == folder
+    assert [row["epoch"] for row in result["epochs"]] == [0, 1, 2]
+
+
+def test_without_a_store_it_says_how_to_prepare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(to_yaml(config_of(write_rows(tmp_path / "raw"), tmp_path / "runs", epochs=1)))
+    assert main(["train", "--config", str(path)]) == 0
+    shown = capsys.readouterr()
+    assert f"'flatout prepare --config {path}' makes one" in shown.err.replace("\n", " ")
+    assert "raw files" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        ([], 2, "nothing to train"),
+        (["--task", "nonsense"], 2, "package.module:Name"),
+        (["--config", "absent.yaml"], 2, "absent.yaml"),
+        (["--task", "segmentation", "--precision", "7"], 2, "precision"),
+    ],
+)
+def test_what_is_wrong(options: list[str], code: int, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", *options]) == code
+    assert told in capsys.readouterr().err
+
+
+GUIDE_OPTIONS = [
+    "config",
+    "task",
+    "preset",
+    "epochs",
+    "batch-size",
+    "num-workers",
+    "prefetch-factor",
+    "preprocessed-data-dir",
+    "max-sequence-length",
+    "precision",
+    "gradient-accumulation-steps",
+    "devices",
+    "output-dir",
+    "learning-rate",
+    "pretrained",
+    "mode",
+    "label-set",
+    "resume",
+]
+GUIDE_SWITCHES = [
+    "use-fast-loader",
+    "pin-memory",
+    "persistent-workers",
+    "use-dynamic-padding",
+    "compile-model",
+    "fast-detection",
+    "disable-metrics-monitoring",
+    "cache-in-memory",
+    "use-gpu-augment",
+]
+
+
+def test_every_option_of_the_guides() -> None:
+    parameters = load_command("train").params
+    known = {name for parameter in parameters for name in parameter.opts}
+    assert {f"--{name}" for name in (*GUIDE_OPTIONS, *GUIDE_SWITCHES)} <= known
+    refusals = {name for parameter in parameters for name in parameter.secondary_opts}
+    assert {f"--no-{name}" for name in GUIDE_SWITCHES} <= refusals

@@ -1,0 +1,100 @@
+"""Two processes on the CPU train what one does: the same samples a step, the same weights; resumed by one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.train.tiny import Tiny
+
+from flatout.config import to_yaml
+from flatout.train import fit
+from flatout.train.weights import read_weights
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+Make = Callable[..., dict[str, Any]]
+
+SCRIPT = """
+import json, os, sys
+import torch
+from flatout.train import fit
+from tests.train.tiny import Tiny
+
+torch.set_num_threads(1)
+config, out = json.loads(sys.argv[1]), sys.argv[2]
+result = fit(config)
+rank = os.environ.get("LOCAL_RANK", "0")
+with open(f"{out}/rank{rank}.json", "w") as file:
+    json.dump({"seen": Tiny.made.seen, "folder": str(result.folder), "metrics": result.metrics}, file)
+"""
+
+
+def train_with_two(config: dict[str, Any], tmp_path: Path) -> list[dict[str, Any]]:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "MASTER_ADDR": "127.0.0.1"}
+    given = json.dumps({**config, "device": "cpu", "devices": 2})
+    subprocess.run(
+        [sys.executable, str(script), given, str(tmp_path)],
+        check=True,
+        timeout=240,
+        env=environment,
+        cwd=tmp_path,
+    )
+    return [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [1, 3])
+def test_two_processes_train_what_one_does(make_config: Make, tmp_path: Path, steps: int) -> None:
+    settings = {"task": "tests.train.tiny:Steady", "gradient_accumulation_steps": steps}
+    ranks = train_with_two(make_config(**settings, batch_size=2), tmp_path)
+    assert len({rank["folder"] for rank in ranks}) == 1
+    alone = fit(make_config(**settings, batch_size=4))
+    seen = [sorted({*chain(*step)}) for step in zip(*(rank["seen"] for rank in ranks), strict=True)]
+    assert seen == [sorted(keys) for keys in Tiny.made.seen]
+    assert alone.weights is not None
+    together = read_weights(Path(ranks[0]["folder"]) / "weights.safetensors")
+    for name, value in read_weights(alone.weights).items():
+        torch.testing.assert_close(together[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_one_goes_on_where_two_stopped(make_config: Make, tmp_path: Path) -> None:
+    settings = {"task": "tests.train.tiny:Steady"}
+    ranks = train_with_two(make_config(**settings, batch_size=2, epochs=1), tmp_path)
+    rest = fit(make_config(**settings, batch_size=4, epochs=3), resume=ranks[0]["folder"])
+    seen = Tiny.made.seen
+    whole = fit(make_config(**settings, batch_size=4, epochs=3))
+    assert seen == Tiny.made.seen[4:]
+    assert rest.metrics["val_loss"] == pytest.approx(whole.metrics["val_loss"], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_the_command_prints_once(make_config: Make, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(to_yaml(make_config(epochs=1, batch_size=2)))
+    command = [str(Path(sys.executable).with_name("flatout")), "train", "--config", str(config), "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        [*command, "--device", "cpu", "--devices", "2"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=environment,
+        cwd=tmp_path,
+        check=True,
+    )
+    result = json.loads(done.stdout)  # one document
+    assert result["rank"] == 0
+    assert done.stderr.count("run folder: ") == 1
+    assert done.stderr.count("epoch 1/1: ") == 1
+    assert len(list((tmp_path / "runs").iterdir())) == 1

@@ -1,0 +1,137 @@
+"""PosteriorMetricsMonitor: known posteriors in, known figures and verdicts out."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.train.tiny import Tiny, TinyModule
+
+from flatout.config import load_config
+from flatout.train import PosteriorMetricsMonitor, fit, posterior
+
+DIM = 10
+
+
+def batch_of(num_active: int, seed: int, num: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
+    """Units that follow the sample with a small variance; the others are the prior's."""
+    generator = torch.Generator().manual_seed(seed)
+    mean, log_variance = torch.zeros(num, DIM), torch.zeros(num, DIM)
+    mean[:, :num_active] = torch.randn(num, num_active, generator=generator)
+    log_variance[:, :num_active] = -2.0
+    return mean, log_variance
+
+
+def test_the_figures() -> None:
+    monitor = PosteriorMetricsMonitor()
+    mean, log_variance = batch_of(4, seed=0)
+    look = monitor.look(1, mean, log_variance)
+    wanted = torch.distributions.kl_divergence(
+        torch.distributions.Normal(mean, (0.5 * log_variance).exp()), torch.distributions.Normal(0.0, 1.0)
+    ).mean(0)
+    assert look.kl_total == pytest.approx(float(wanted.sum()), rel=1e-5)
+    assert monitor.kl_per_unit == pytest.approx(wanted.tolist(), rel=1e-5, abs=1e-7)
+    assert (look.active_units, look.num_units) == (4, DIM)
+    assert look.mean_variance == pytest.approx(float(log_variance.exp().mean()))
+
+
+@pytest.mark.parametrize(
+    ("num_active", "verdict"), [(0, "collapsed"), (3, "partly collapsed"), (5, "healthy"), (10, "healthy")]
+)
+def test_the_verdict_comes_after_a_few_looks(num_active: int, verdict: str) -> None:
+    said: list[str] = []
+    monitor = PosteriorMetricsMonitor(say=said.append)
+    found = [monitor.look(step, *batch_of(num_active, step)).verdict for step in range(8)]
+    assert found == ["too early"] * 4 + [verdict] * 4
+    assert len(said) == (verdict != "healthy")  # once, not at every look
+    if said:
+        assert f"the posterior has {verdict} at step 4: {num_active} of 10 units active" in said[0]
+        assert "raise the KL weight more slowly" in said[0]
+
+
+def test_single_samples_are_enough_over_a_window() -> None:
+    """One sample a look: only the window tells a unit that follows the samples from one that does not."""
+    monitor = PosteriorMetricsMonitor(window_size=40)
+    for step in range(40):
+        look = monitor.look(step, *batch_of(6, step, num=1))
+    assert look.active_units == 6
+
+
+def test_the_window_forgets() -> None:
+    said: list[str] = []
+    monitor = PosteriorMetricsMonitor(window_size=5, say=said.append)
+    for step in range(6):
+        monitor.look(step, *batch_of(10, step))
+    for step in range(6, 12):
+        monitor.look(step, *batch_of(0, step))
+    assert monitor.looks[5].verdict == "healthy"
+    assert monitor.looks[-1].verdict == "collapsed"
+    assert monitor.looks[-1].kl_total == pytest.approx(0.0, abs=1e-9)
+
+
+def test_plots_are_written_by_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+    release = threading.Event()
+
+    def draw(path: Path, looks: Any) -> bool:
+        release.wait(10)
+        drawn.append(threading.current_thread().name)
+        return True
+
+    monkeypatch.setattr(posterior, "_draw", draw)
+    monitor = PosteriorMetricsMonitor(folder=tmp_path)
+    monitor.look(0, *batch_of(3, 0))
+    monitor.draw()
+    monitor.draw()  # the first is still being written
+    assert drawn == []
+    release.set()
+    assert monitor._drawing is not None
+    assert monitor._drawing.result(10)
+    assert len(drawn) == 1
+    assert drawn[0].startswith("flatout-plot")
+
+
+class VaeModule(TinyModule):
+    def measure(self, batch: Any) -> Any:
+        values = super().measure(batch)
+        mean = batch["x"][:, :3] * torch.tensor([1.0, 0.0, 0.0])
+        return {**values, posterior.MEAN: mean, posterior.LOG_VARIANCE: torch.zeros_like(mean)}
+
+
+class Vae(Tiny):
+    def module(self, config: Any, data: Any) -> Any:
+        return VaeModule(config, data)
+
+
+OWN = "tests.train.test_posterior:Vae"
+
+
+def test_a_run_is_watched(make_config: Callable[..., dict[str, Any]]) -> None:
+    said: list[str] = []
+    monitor = {"update_frequency": 1, "plot_frequency": 4, "window_size": 50}
+    result = fit(make_config(task=OWN, monitor=monitor), say=said.append)
+    report = json.loads((result.folder / "run.json").read_text())["reports"]["PosteriorMetricsMonitor"]
+    assert (report["active_units"], report["num_units"], report["num_looks"]) == (1, 3, 8)
+    assert report["verdict"] == "partly collapsed"
+    assert [note for note in said if "the posterior has partly collapsed" in note]
+    assert (result.folder / "posterior.svg").exists()
+    assert "posterior_mean" not in str(result.metrics)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("flatout-plot")]
+
+
+def test_a_run_is_not_watched(make_config: Callable[..., dict[str, Any]]) -> None:
+    result = fit(make_config(task=OWN, disable_metrics_monitoring=True))
+    assert json.loads((result.folder / "run.json").read_text())["reports"] == {}
+    assert result.looks == []
+
+
+def test_the_defaults_and_fast_detection() -> None:
+    monitor = PosteriorMetricsMonitor()
+    assert (monitor.update_frequency, monitor.plot_frequency, monitor.verbose) == (100, 1000, False)
+    fast = load_config({"task": "sequence_vae", "fast_detection": True}, environ={}).monitor
+    assert (fast.update_frequency, fast.plot_frequency, fast.window_size) == (200, 2000, 50)

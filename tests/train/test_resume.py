@@ -1,0 +1,111 @@
+"""A run that is stopped after any batch and resumed sees the same samples and ends with the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.train.test_run import is_equal, weights_of
+from tests.train.test_trouble import Interrupts
+from tests.train.tiny import NUM_BATCHES, SaveEach, Tiny
+
+from flatout.errors import LoaderStateError
+from flatout.train import fit
+from flatout.train.checkpoints import KeepLast
+from flatout.train.weights import read_weights
+
+Make = Callable[..., dict[str, Any]]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"gradient_accumulation_steps": 3},
+        {"gradient_accumulation_steps": 3, "use_fast_loader": False, "use_gpu_augment": True},
+    ],
+    ids=["each batch a step", "inside an accumulation", "standard path"],
+)
+def test_resumed_anywhere(make_config: Make, tmp_path: Path, settings: dict[str, Any]) -> None:
+    config = make_config(**settings)
+    whole = fit(config, callbacks=[SaveEach(tmp_path)])
+    seen = Tiny.made.seen
+    assert len(seen) == 2 * NUM_BATCHES
+    assert whole.weights is not None
+    for stop in range(1, 2 * NUM_BATCHES):
+        rest = fit(config, resume=tmp_path / f"batch{stop}.ckpt")
+        assert Tiny.made.seen == seen[stop:], stop
+        assert rest.weights is not None
+        assert is_equal(read_weights(rest.weights), read_weights(whole.weights)), stop
+        assert rest.epochs[-1].train_loss == pytest.approx(whole.epochs[-1].train_loss, rel=1e-5), stop
+
+
+def test_the_last_checkpoint_continues_with_more_epochs(make_config: Make) -> None:
+    whole = fit(make_config(epochs=3, save_top_k=1))
+    first = fit(make_config(epochs=1, save_top_k=1))
+    rest = fit(make_config(epochs=3, save_top_k=1), resume=first.folder)
+    assert rest.folder == first.folder
+    assert [(row.epoch, row.train_loss) for row in rest.epochs] == [
+        (row.epoch, row.train_loss) for row in whole.epochs
+    ]
+    assert whole.weights is not None
+    assert rest.weights is not None
+    assert is_equal(read_weights(whole.weights), read_weights(rest.weights))
+    assert whole.best_checkpoint is not None
+    assert rest.best_checkpoint is not None
+    assert rest.best_checkpoint.name == whole.best_checkpoint.name
+
+
+def test_a_run_that_begins_at_a_checkpoint_leaves_the_other_alone(make_config: Make) -> None:
+    first = fit(make_config(epochs=2, save_top_k=1))
+    before = {file: file.read_bytes() for file in first.folder.rglob("*") if file.is_file()}
+    assert first.last_checkpoint is not None
+    second = fit(make_config(epochs=4, save_top_k=1), resume=first.last_checkpoint)
+    assert second.folder != first.folder
+    assert {file: file.read_bytes() for file in first.folder.rglob("*") if file.is_file()} == before
+    assert second.best_checkpoint is not None
+    assert second.best_checkpoint.parent == second.folder / "checkpoints"
+
+
+@pytest.mark.parametrize(("steps", "num_done"), [(1, 6), (3, 4)])
+def test_the_checkpoint_between_two_epochs(
+    make_config: Make, tmp_path: Path, steps: int, num_done: int
+) -> None:
+    """Written when it is time, here always, but only between two steps; the run is stopped before batch 7."""
+    config = make_config(gradient_accumulation_steps=steps)
+    whole = weights_of(config)
+    seen = Tiny.made.seen
+    with pytest.raises(KeyboardInterrupt):
+        fit(config, callbacks=[KeepLast(tmp_path, every_s=0.0), Interrupts()])
+    state = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    assert "flatout_gradients" not in state
+    rest = weights_of(config, resume=tmp_path / "last.ckpt")
+    assert Tiny.made.seen == seen[num_done:]
+    assert is_equal(rest, whole)
+
+
+def test_validation_in_the_middle_changes_nothing(make_config: Make, tmp_path: Path) -> None:
+    plain = weights_of(make_config())
+    often = make_config(val_check_interval=1, gradient_accumulation_steps=1)
+    assert is_equal(plain, weights_of(often, callbacks=[SaveEach(tmp_path)]))
+    assert is_equal(plain, weights_of(often, resume=tmp_path / "batch3.ckpt"))
+
+
+def test_every_checkpoint_is_plain_data(make_config: Make, tmp_path: Path) -> None:
+    config = make_config(gradient_accumulation_steps=3, epochs=1)
+    result = fit(config, callbacks=[SaveEach(tmp_path)])
+    for path in [*tmp_path.glob("*.ckpt"), *result.folder.rglob("*.ckpt")]:
+        state = torch.load(path, weights_only=True)
+        assert state["RunData"]["loader"]["num_samples"] == 14
+        assert state["RunData"]["augmentation"]["seed"] == 0
+
+
+def test_other_data_and_other_augmentation_are_refused(make_config: Make) -> None:
+    first = fit(make_config(epochs=1))
+    with pytest.raises(LoaderStateError, match="augmentation seed 0, this run 3"):
+        fit(make_config(epochs=2, seed=3), resume=first.folder)
+    with pytest.raises(LoaderStateError, match="fast loader, this run reads raw files"):
+        fit(make_config(epochs=2, use_fast_loader=False, use_gpu_augment=True), resume=first.folder)

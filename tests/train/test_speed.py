@@ -1,0 +1,149 @@
+"""Speed settings: applied where they are legal, said where not, undone after the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from flatout.config import Config, load_config
+from flatout.train import fit, speed
+from flatout.types import FieldSpec
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+FIXED = {"x": FieldSpec("x", "image", "float32", (1, 8, 8))}
+RAGGED = {"x": FieldSpec("x", "sequence", "float32", (None, 3))}
+CONVOLUTIONS = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv3d(1, 4, 3))
+
+
+def config(**settings: Any) -> Config:
+    return load_config(settings, environ={})
+
+
+def test_everything_is_put_back() -> None:
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
+    with speed.fast_kernels(config(), CPU):
+        torch.set_float32_matmul_precision("medium")
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = not before[1]
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark) == before
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_what_needs_cuda_is_said_only_where_it_was_asked_for() -> None:
+    with speed.fast_kernels(config(), CPU) as notes:
+        assert notes == []
+    with speed.fast_kernels(config(matmul_precision="highest"), CPU) as notes:
+        assert notes == ["matmul_precision: no effect without CUDA"]
+
+
+def test_products_in_tf32_on_cuda() -> None:
+    with speed.fast_kernels(config(matmul_precision="medium"), CUDA) as notes:
+        assert notes == []
+        assert torch.get_float32_matmul_precision() == "medium"
+
+
+@pytest.mark.parametrize(
+    ("settings", "device", "fields", "wanted"),
+    [
+        ({}, CUDA, FIXED, True),
+        ({}, CUDA, RAGGED, False),
+        ({"use_dynamic_padding": False}, CUDA, RAGGED, True),
+        ({}, CPU, FIXED, False),
+        ({"cudnn_benchmark": False}, CUDA, FIXED, False),
+        ({"deterministic": True}, CUDA, FIXED, False),
+    ],
+)
+def test_cudnn_tries_where_shapes_repeat(settings: Any, device: Any, fields: Any, wanted: bool) -> None:
+    assert speed.wants_benchmark(config(**settings), device, fields) is wanted
+
+
+@pytest.mark.parametrize(
+    ("settings", "precision", "device", "wanted"),
+    [
+        ({}, "bf16-mixed", CUDA, True),
+        ({}, "32-true", CUDA, False),
+        ({}, "bf16-mixed", CPU, False),
+        ({"channels_last": True}, "32-true", CPU, True),
+        ({"channels_last": False}, "bf16-mixed", CUDA, False),
+    ],
+)
+def test_channels_last_where_it_pays(settings: Any, precision: str, device: Any, wanted: bool) -> None:
+    found = speed.memory_format(config(**settings), CONVOLUTIONS, precision, device)
+    assert (found is not None) is wanted
+    assert speed.memory_format(config(**settings), nn.Linear(2, 2), precision, device) is None
+
+
+def test_channels_last_changes_the_layout_alone() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Linear(6, 2))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    layout = speed.memory_format(config(channels_last=True), model, "32-true", CPU)
+    assert layout is not None
+    layout.change_module(model)
+    assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    batch = {"x": torch.randn(2, 3, 8, 8), "mask": torch.ones(2, 3, 8, 8).long(), "key": torch.arange(2)}
+    changed = layout.change_batch(batch)
+    assert changed["x"].is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(changed["x"], batch["x"])
+    assert changed["mask"] is batch["mask"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own compiler
+def test_compiled_in_place_where_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = nn.Module()
+    module.model = nn.Linear(2, 2)
+    names = set(module.state_dict())
+    assert speed.compile_in_place(config(), module, CPU) is None
+    assert module.model._compiled_call_impl is None
+    monkeypatch.setattr(speed.shutil, "which", lambda name: "/usr/bin/g++")
+    assert speed.compile_in_place(config(compile_model=True), module, CPU) is None
+    assert module.model._compiled_call_impl is not None
+    assert set(module.state_dict()) == names
+
+
+def test_without_a_compiler_the_model_runs_as_it_is(
+    make_config: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed.shutil, "which", lambda name: None)
+    said: list[str] = []
+    fit(make_config(compile_model=True, epochs=1), say=said.append)
+    assert [note for note in said if "compile_model: there is no C++ compiler" in note]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_model_trains_as_well(make_config: Callable[..., dict[str, Any]]) -> None:
+    if speed.why_not_compiled(CPU):
+        pytest.skip("no C++ compiler on this machine")
+    plain, compiled = fit(make_config()), fit(make_config(compile_model=True))
+    assert compiled.metrics["val_loss"] == pytest.approx(plain.metrics["val_loss"], rel=0.2)
+    assert compiled.weights is not None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"deterministic": True},
+        {"channels_last": True},
+        {"detect_anomaly": True},
+        {"sync_batchnorm": True},
+        {"precision": "bf16-mixed"},
+        {"precision": "64"},
+        {"val_check_interval": 0.5, "limit_val_batches": 0.1},
+        {"val_check_interval": 5, "limit_val_batches": 1},
+        {"check_val_every_n_epoch": 2},
+        {"disable_metrics_monitoring": True},
+        {"gradient_accumulation_steps": 2, "scale_learning_rate": "linear"},
+        {"max_sequence_length": 3, "batch_size": 3},
+    ],
+    ids=lambda settings: " ".join(settings),
+)
+def test_every_setting_trains(make_config: Callable[..., dict[str, Any]], settings: dict[str, Any]) -> None:
+    result = fit(make_config(**settings))
+    assert result.speed.num_steps > 0
+    assert "train_loss" in result.metrics
+    assert not torch.are_deterministic_algorithms_enabled()

@@ -1,0 +1,147 @@
+"""Watch: with a clock of our own, every number is known beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from flatout.config.monitor import MonitorSection
+from flatout.train import epoch_line, fit, watch
+from flatout.train.record import EpochRow
+from flatout.train.waits import Waits
+
+MS = 1_000_000
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 5 * MS
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class Logger:
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, dict[str, float]]] = []
+
+    def log_metrics(self, numbers: dict[str, float], step: int) -> None:
+        self.rows.append((step, numbers))
+
+
+class Still:
+    """As much of a trainer and a module as is looked at."""
+
+    def __init__(self) -> None:
+        self.accumulate_grad_batches = 2
+        self.current_epoch, self.max_epochs, self.global_step = 0, 3, 0
+        self.callback_metrics = {"val_loss": torch.tensor(0.25)}
+        self.loggers = [Logger()]
+        self.device = torch.device("cpu")
+
+
+class Watched:
+    """A run whose steps take as long as it is told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, every: int | None) -> None:
+        self.clock, self.waits, self.still = Clock(), Waits(), Still()
+        monkeypatch.setattr(watch, "perf_counter_ns", self.clock)
+        self.watch = watch.Watch(self.waits, MonitorSection(update_frequency=every) if every else None)
+        self.call("on_train_start")
+        self.call("on_train_epoch_start")
+
+    def call(self, hook: str, *rest: Any) -> None:
+        getattr(self.watch, hook)(self.still, self.still, *rest)
+
+    def step(self, wait_ms: int, work_ms: int, num: int = 4, loss: float = 1.0) -> None:
+        self.waits.total_ns += wait_ms * MS
+        self.clock.now += (wait_ms + work_ms) * MS
+        self.still.global_step += 1
+        outputs = {"loss": torch.tensor(loss / self.still.accumulate_grad_batches)}
+        self.call("on_train_batch_end", outputs, {"key": torch.zeros(num)}, 0)
+
+
+def test_shares_and_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Watched(monkeypatch, every=None)
+    run.step(900, 100)  # the first warms up and does not count
+    for _ in range(3):
+        run.step(1, 3)
+    speed = run.watch.speed()
+    assert speed.num_steps == 4
+    assert speed.first_step_s == pytest.approx(1.0)
+    assert speed.train_s == pytest.approx(0.012)
+    assert speed.data_wait_share == pytest.approx(0.25)
+    assert speed.share_not_waiting == pytest.approx(0.75)
+    assert speed.samples_per_s == pytest.approx(1000.0)
+    assert speed.step_ms == pytest.approx(4.0)
+    assert run.watch.live_wait_share() == pytest.approx(0.25)
+    assert run.watch.looks == []
+
+
+def test_validation_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Watched(monkeypatch, every=None)
+    run.step(0, 1)
+    run.step(0, 4)
+    run.call("on_validation_start")
+    run.clock.now += 5000 * MS
+    run.call("on_validation_end")
+    run.step(4, 0)
+    speed = run.watch.speed()
+    assert speed.train_s == pytest.approx(0.008)
+    assert speed.data_wait_share == pytest.approx(0.5)
+
+
+def test_the_row_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Watched(monkeypatch, every=None)
+    run.step(0, 1, num=4, loss=1.0)
+    run.step(1, 1, num=2, loss=4.0)
+    run.call("on_train_epoch_end")
+    (row,) = run.watch.epochs
+    assert row.train_loss == pytest.approx((4 * 1.0 + 2 * 4.0) / 6)  # by sample, before Lightning's division
+    assert row.metrics == {"val_loss": 0.25}
+    assert row.data_wait_share == pytest.approx(0.5)
+    assert run.still.loggers[0].rows[0][1]["train_loss"] == row.train_loss
+    run.still.current_epoch = 1
+    run.call("on_train_epoch_start")
+    run.step(0, 2, num=3, loss=9.0)
+    run.call("on_train_epoch_end")
+    assert run.watch.epochs[1].train_loss == pytest.approx(9.0)
+    assert run.watch.epochs[1].samples_per_s == pytest.approx(1500.0)
+
+
+def test_looks_are_of_the_steps_since_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Watched(monkeypatch, every=2)
+    for wait_ms in (9, 0, 3, 3):
+        run.step(wait_ms, 1)
+    assert [look.step for look in run.watch.looks] == [2, 4]
+    assert [look.data_wait_share for look in run.watch.looks] == pytest.approx([0.0, 0.75])
+    assert run.watch.looks[0].rss_bytes > 1 << 20
+    assert [step for step, _ in run.still.loggers[0].rows] == [2, 4]
+
+
+def test_the_tables_survive_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Watched(monkeypatch, every=1)
+    run.step(0, 1)
+    run.call("on_train_epoch_end")
+    other = watch.Watch(Waits(), None)
+    other.load_state_dict(run.watch.state_dict())
+    assert (other.epochs, other.looks) == (run.watch.epochs, run.watch.looks)
+
+
+def test_the_line_of_an_epoch() -> None:
+    row = EpochRow(2, 100, 30, 0.41234, {"val_loss": 0.5}, 812.3, 0.0031)
+    line = epoch_line(row)
+    assert line == "epoch 3/100: train_loss 0.4123, val_loss 0.5, 812 samples/s, 0.3% waiting for data"
+    assert epoch_line(EpochRow(0, 2, 1, None, {}, None, None)) == "epoch 1/2: "
+
+
+def test_the_bar_shows_the_wait(
+    make_config: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit(make_config(epochs=1), shows_bar=True)
+    shown = "".join(capsys.readouterr())
+    assert "waiting for data=" in shown
+    assert "Epoch 0: 100%" in shown

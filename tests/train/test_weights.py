@@ -1,0 +1,113 @@
+"""Weights: out as safetensors, in from wherever they fit."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.train.tiny import Tiny
+from torch import nn
+
+from flatout.errors import TrainError
+from flatout.train import fit
+from flatout.train.weights import load_weights, read_weights, save_weights
+
+
+def model(width: int = 4) -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 4), nn.Linear(4, width))
+
+
+def test_there_and_back(tmp_path: Path) -> None:
+    one, other = model(), model()
+    save_weights(one.state_dict(), tmp_path / "w.safetensors")
+    assert load_weights(other, tmp_path / "w.safetensors") == []
+    assert all(torch.equal(value, other.state_dict()[name]) for name, value in one.state_dict().items())
+
+
+def test_tensors_that_share_memory_and_strides(tmp_path: Path) -> None:
+    base = torch.randn(4, 6)
+    save_weights({"a": base, "b": base, "c": base.t()}, tmp_path / "w.safetensors")
+    found = read_weights(tmp_path / "w.safetensors")
+    assert torch.equal(found["b"], base)
+    assert torch.equal(found["c"], base.t())
+
+
+@pytest.mark.parametrize(
+    "wraps", [lambda weights: weights, lambda weights: {"state_dict": weights, "epoch": 3}]
+)
+def test_checkpoints_of_torch_and_lightning(tmp_path: Path, wraps: Callable[[Any], Any]) -> None:
+    torch.save(wraps(model().state_dict()), tmp_path / "w.pt")
+    assert set(read_weights(tmp_path / "w.pt")) == set(model().state_dict())
+
+
+def test_what_does_not_fit_is_told(tmp_path: Path) -> None:
+    save_weights(model(7).state_dict(), tmp_path / "w.safetensors")
+    wide = model(4)
+    (note,) = load_weights(wide, tmp_path / "w.safetensors")
+    assert note == "pretrained: 2 of 4 weights are loaded; new from the start: 1.weight, 1.bias"
+    assert torch.equal(wide.state_dict()["0.weight"], read_weights(tmp_path / "w.safetensors")["0.weight"])
+
+
+def test_nothing_fits(tmp_path: Path) -> None:
+    save_weights({"other": torch.zeros(2)}, tmp_path / "w.safetensors")
+    with pytest.raises(TrainError, match=r"none of its 1 weights fits the model's 4"):
+        load_weights(model(), tmp_path / "w.safetensors")
+
+
+@pytest.mark.parametrize("name", ["w.safetensors", "w.ckpt"])
+def test_no_weights_at_all(tmp_path: Path, name: str) -> None:
+    with pytest.raises(TrainError, match="there are no weights at"):
+        read_weights(tmp_path / name)
+    (tmp_path / name).write_text("404: not found")
+    with pytest.raises(TrainError, match="cannot be loaded"):
+        read_weights(tmp_path / name)
+
+
+def test_plain_values_that_are_no_weights(tmp_path: Path) -> None:
+    torch.save({"epoch": 3}, tmp_path / "w.pt")
+    with pytest.raises(TrainError, match="holds no weights"):
+        read_weights(tmp_path / "w.pt")
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """A folder on the web."""
+
+    class Silent(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=str(tmp_path)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_over_http_too(served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    torch.save(model().state_dict(), tmp_path / "good.pt")
+    assert set(read_weights(f"{served}/good.pt")) == set(model().state_dict())
+    from tests.train.test_trouble import harmful_checkpoint
+
+    _, trace = harmful_checkpoint(tmp_path)
+    with pytest.raises(TrainError, match="is refused"):
+        read_weights(f"{served}/harmful.ckpt")
+    assert not trace.exists()
+
+
+def test_a_run_starts_from_pretrained_weights(make_config: Callable[..., dict[str, Any]]) -> None:
+    first = fit(make_config(epochs=1))
+    frozen = make_config(epochs=1, pretrained=str(first.weights), learning_rate=1e-30)
+    fit(frozen)
+    assert first.weights is not None
+    for name, value in read_weights(first.weights).items():
+        torch.testing.assert_close(Tiny.made.state_dict()[name], value)
