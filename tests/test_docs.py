@@ -88,6 +88,7 @@ def parse_command(line: str) -> None:
 
 def options() -> set[str]:
     commands = [typer.main.get_command(app), *map(load_command, COMMANDS)]
+    commands += [each for c in commands[1:] for each in getattr(c, "commands", {}).values()]
     return {text for c in commands for p in c.params for text in (*p.opts, *p.secondary_opts)} | {"--help"}
 
 

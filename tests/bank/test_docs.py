@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +45,15 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with the files that the page speaks of."""
     make_store(tmp_path / "store", Signals(20))
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "config.yaml").write_text("num_workers: 0\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.delitem(sys.modules, "mine", raising=False)
-    return tmp_path
+    yield tmp_path
+    sys.modules.pop("mine", None)
 
 
 def test_the_snippets_run(

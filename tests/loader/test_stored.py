@@ -88,8 +88,9 @@ def test_it_lives_as_long_as_the_loader(packed: StoreReader) -> None:
     loader.close()
     for _ in loader:
         break
-    assert loader.cache_stats.misses == 2 * NUM_ITEMS
-    assert loader.cache_stats.hit_rate >= 0.66
+    assert loader.cache_stats.num_arrays == 2 * NUM_ITEMS
+    assert 0 <= loader.cache_stats.misses - 2 * NUM_ITEMS <= 8  # two threads may come upon a sample at once
+    assert loader.cache_stats.hit_rate >= 0.6
     loader.close()
 
 
