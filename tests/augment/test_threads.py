@@ -17,14 +17,38 @@ def test_every_row_is_done_once(num_rows: int, num_threads: int, monkeypatch: py
     monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
     counts, names = [0] * num_rows, set()
 
+    is_shared = threading.Event()
+
     def count(step: int, first: int, last: int) -> None:
         names.add(threading.current_thread().name)
+        if len(names) >= min(num_threads, num_rows, 2):
+            is_shared.set()
+        assert is_shared.wait(30)  # nobody does all before another has begun
         for row in range(first, last):
             counts[row] += step
 
     run_rows(count, num_rows, 3)
     assert counts == [3] * num_rows
     assert any("flatout-augment" in name for name in names) == (num_threads > 1 and num_rows > 1)
+
+
+def test_parts_of_parts_stay_in_their_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pool whose threads wait for each other would wait for ever."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    seen: list[tuple[str, int, int]] = []
+
+    def inner(first: int, last: int) -> None:
+        seen.append((threading.current_thread().name, first, last))
+
+    def outer(first: int, last: int) -> None:
+        before = len(seen)
+        run_rows(inner, 100)
+        assert (threading.current_thread().name, 0, 100) in seen[before:]
+
+    run_rows(outer, 10)
+    assert [each[1:] for each in seen] == [(0, 100)] * 8
+    run_rows(inner, 100)  # the caller is no part any more
+    assert len(seen) == 8 + 8
 
 
 def test_errors_come_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,7 +156,10 @@ def spdl(case: LoadCase, store: Path, scratch: Path) -> Start:
 
     def start() -> Batches:
         builder = (
-            PipelineBuilder().add_source(ordinary.numbers(case)).pipe(read, concurrency=NUM_WORKERS).add_sink(4)
+            PipelineBuilder()
+            .add_source(ordinary.numbers(case))
+            .pipe(read, concurrency=NUM_WORKERS, output_order="input")
+            .add_sink(4)
         )
         pipeline = builder.build(num_threads=NUM_WORKERS)
         with pipeline.auto_stop():

@@ -39,7 +39,7 @@ class ReadSettings(Section):
     """Decides order, augmentation and first weights; they are the same on any number of devices."""
     io: Literal["auto", "mmap", "pread"] = "auto"
     """`mmap` is fastest on local disks; `pread` turns an I/O error into an exception instead of a crash.
-    `auto`: mmap on local disks, pread on network mounts and Windows."""
+    `auto`: mmap on local disks, pread on network mounts, on Windows, and for more than the memory holds."""
     crc: Literal["first", "always", "off"] = "first"
     """When a sample's checksum is compared: the first time it is read, each time, or never."""
     on_damage: Literal["raise", "skip"] = "raise"
