@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatout.loader.loader import FastDataLoader
-from flatout.loader.restored import CHUNK, _blocks
+from flatout.loader.restored import CHUNK, _blocks, _copy
 from flatout.store import DataPreprocessor, StoreReader
 
 ENCODINGS = ("uint8", "int16", "float16", "bfloat16")
@@ -80,6 +80,16 @@ def test_codes_are_handed_out_on_request(encoded: StoreReader) -> None:
     batch = next(iter(FastDataLoader(encoded, 4, restore=False)))
     assert batch["long_uint8"].dtype == torch.uint8
     assert batch["long_uint8/scale"].shape == (4, 2)
+
+
+def test_float16_is_rounded_as_numpy_rounds() -> None:
+    bits = np.random.default_rng(0).integers(0, 2**32, 100_000, np.uint32)
+    work = bits.view(np.float32)
+    work = work[np.isfinite(work)][None]
+    found = np.empty(work.shape, np.float16)
+    _copy(work, found)
+    with np.errstate(over="ignore"):
+        assert np.array_equal(found, work.astype(np.float16))
 
 
 @given(st.integers(0, 40), st.integers(0, 3 * CHUNK))

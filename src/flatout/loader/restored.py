@@ -62,11 +62,19 @@ class RestoredPart:
             if scales is not None:
                 work = np.multiply(codes[rows, columns], scales[rows, :1], dtype=np.float32)
                 work += scales[rows, 1:]
-                values[rows, columns] = work
+                _copy(work, values[rows, columns])
             elif self.spec.encoding == "bfloat16":
                 values[rows, columns] = from_bfloat16_bits(codes[rows, columns])
             else:
                 values[rows, columns] = codes[rows, columns]
+
+
+def _copy(work: Array, out: Array) -> None:
+    """float32 into whatever the field's numbers are."""
+    if out.dtype == np.float16:  # NumPy rounds one number at a time, 2.5 ns each; torch eight, to the same bits
+        torch.from_numpy(out).copy_(torch.from_numpy(work))
+    else:
+        out[...] = work
 
 
 def _blocks(num_rows: int, num_columns: int) -> Iterator[tuple[slice, slice]]:
