@@ -70,12 +70,7 @@ class FreeBuffers:
         # NumPy gives a slice the owner of the memory as its base, past all views: this one is an owner to it.
         rows = np.frombuffer(buffer.data, buffer.dtype) if buffer.size else buffer[:0].reshape(-1)
         self._await(rows, buffer)
-        rows = rows.reshape(buffer.shape)
-        lent, start = [], 0
-        for size in sizes:
-            lent.append(torch.from_numpy(rows[start : start + size]))
-            start += size
-        return lent
+        return cut_rows(rows.reshape(buffer.shape), sizes)
 
     def _await(self, view: Array, buffer: Array) -> None:
         loan = _Loan(view, self._give_back)
@@ -94,6 +89,16 @@ class FreeBuffers:
             return
         del self._free[: max(0, self._num_idle - SPARE) // 2]
         self._num_taken, self._num_idle = 0, len(self._free)
+
+
+def cut_rows(rows: Array, sizes: Sequence[int]) -> list[torch.Tensor]:
+    """Stretches of so many rows each. A tensor has the memory of its own stretch alone: torch.save writes all
+    that a tensor's storage has."""
+    cut, start = [], 0
+    for size in sizes:
+        cut.append(torch.from_numpy(rows[start : start + size]))
+        start += size
+    return cut
 
 
 class BufferPool:

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from flatout.loader.buffers import BufferPool
+from flatout.loader.buffers import BufferPool, cut_rows
 from flatout.loader.crc import CrcCheck
 from flatout.loader.rows import FixedRows
 from flatout.types import Array
@@ -105,13 +105,3 @@ class LoadedPart:
 
     def announce(self, found: Array) -> None:
         """They are in memory."""
-
-
-def cut_rows(rows: Array, sizes: Sequence[int]) -> list[torch.Tensor]:
-    """Stretches of so many rows each. A tensor has the memory of its own stretch alone: torch.save writes all
-    that a tensor's storage has."""
-    cut, start = [], 0
-    for size in sizes:
-        cut.append(torch.from_numpy(rows[start : start + size]))
-        start += size
-    return cut
