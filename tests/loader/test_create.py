@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from flatout.config import load_config
+from flatout.config import Config, load_config
 from flatout.errors import ConfigError, LoaderError, StoreMissingError
 from flatout.loader.create import create_dataloaders, create_task_dataloaders, prepare_command
 from flatout.loader.loader import FastDataLoader
@@ -167,3 +167,11 @@ def test_real_recordings_are_the_same_on_both_paths(data_dir: Path, tmp_path: Pa
     for batch, wanted in zip(fast.train, unprepared.train, strict=True):
         assert batch["sound"].shape[1:] == (1, 900)
         assert all(torch.equal(batch[name], wanted[name]) for name in batch)
+
+
+@pytest.mark.parametrize("source", ["config.yaml", {}])
+def test_the_command_that_is_advised_names_the_task(source: Any) -> None:
+    """Its fields are part of what the store is made with: without them the store would never be up to date."""
+    config = Config(manifest="scans", preprocessed_data_dir="store", task="segmentation")
+    assert prepare_command(source, config).endswith(" --set task=segmentation")
+    assert "task" not in prepare_command(source, config.model_copy(update={"task": None}))

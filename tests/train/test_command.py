@@ -63,10 +63,12 @@ def test_it_goes_on(config_file: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_without_a_store_it_says_how_to_prepare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text(to_yaml(config_of(write_rows(tmp_path / "raw"), tmp_path / "runs", epochs=1)))
+    config = config_of(write_rows(tmp_path / "raw"), tmp_path / "runs", epochs=1)
+    path.write_text(to_yaml(config))
     assert main(["train", "--config", str(path)]) == 0
     shown = capsys.readouterr()
-    assert f"'flatout prepare --config {path}' makes one" in shown.err.replace("\n", " ")
+    command = f"flatout prepare --config {path} --set task={config['task']}"
+    assert f"'{command}' makes one" in shown.err.replace("\n", " ")
     assert "raw files" in shown.out
 
 

@@ -130,10 +130,12 @@ def refuse_stale(store: StoreReader, config: Config, command: str) -> None:
 
 def prepare_command(source: Source, config: Config) -> str:
     """What to type to prepare the store of a config."""
+    # The task may be an option of the run alone, and its fields are part of what the store is made with.
+    task = f" --set task={config.task}" if config.task else ""
     if isinstance(source, str | Path):
-        return f"flatout prepare --config {source}"
+        return f"flatout prepare --config {source}{task}"
     where = f" --output-dir {config.preprocessed_data_dir}" if config.preprocessed_data_dir else ""
-    return f"flatout prepare {config.manifest if isinstance(config.manifest, str) else 'MANIFEST'}{where}"
+    return f"flatout prepare {config.manifest if isinstance(config.manifest, str) else 'MANIFEST'}{where}{task}"
 
 
 def _no_store(folder: Path | None, command: str) -> Exception:
