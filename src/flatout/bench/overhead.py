@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from flatout.bench.job import Job, run
@@ -34,14 +35,17 @@ def whole_passes(files: SourceFiles, num_rows: float) -> int:
     return max(1, round(num_rows / len(files.paths))) * len(files.paths)
 
 
-def cpu_per_row(case: str, files: SourceFiles, setting: Setting, num_rows: int) -> float:
-    """Processor seconds of decoding and transforming a row, in one process."""
-    job = make_job("decode", case, files, setting, num_rows)
+def cpu_per_row(case: str, files: SourceFiles, setting: Setting, num_rows: int, num_at_once: int = 1) -> float:
+    """Processor seconds of decoding and transforming a row, in one process; or the mean of several at once."""
+    job = replace(make_job("decode", case, files, setting, num_rows), num_workers=0)
+    jobs = [replace(job, out=f"{job.out}-{number}") for number in range(num_at_once)]
     try:
-        figures = run(replace(job, num_workers=0)).figures
-        return float(figures["cpu_s"]) / num_rows
+        with ThreadPoolExecutor(num_at_once) as pool:
+            outcomes = list(pool.map(run, jobs))
+        return mean(float(outcome.figures["cpu_s"]) for outcome in outcomes) / num_rows
     finally:
-        shutil.rmtree(job.out, ignore_errors=True)
+        for each in jobs:
+            shutil.rmtree(each.out, ignore_errors=True)
 
 
 def make_job(what: str, case: str, files: SourceFiles, setting: Setting, num_rows: int) -> Job:
@@ -52,17 +56,28 @@ def make_job(what: str, case: str, files: SourceFiles, setting: Setting, num_row
 
 
 def measure_efficiency(case: str, files: SourceFiles, setting: Setting) -> dict[str, Any]:
-    """(decode and transform CPU seconds of one process / workers) / wall, over jobs of `seconds` each."""
+    """(decode and transform CPU seconds of one process / workers) / wall, over jobs of `seconds` each.
+
+    `limit` is what the work itself reaches: cores that are busy at the same time share caches, memory and the
+    clock's turbo, so that the same decoding takes more processor time in `num_workers` processes at once.
+    """
     guess = cpu_per_row(case, files, setting, whole_passes(files, 500))
     num_rows = whole_passes(files, setting.seconds * setting.num_workers / guess)
     job = make_job("prepare", case, files, setting, num_rows)
     rounds = []
     for number in range(setting.rounds):
-        cpu_s = cpu_per_row(case, files, setting, whole_passes(files, num_rows / 4)) * num_rows
+        num_decoded = whole_passes(files, num_rows / 4)
+        cpu_s = cpu_per_row(case, files, setting, num_decoded) * num_rows
+        busy_s = cpu_per_row(case, files, setting, num_decoded, setting.num_workers) * num_rows
         shutil.rmtree(job.out, ignore_errors=True)
         outcome = run(job)
         wall_s = outcome.figures["seconds"]
-        found = {"cpu_s": cpu_s, "wall_s": wall_s, "efficiency": cpu_s / setting.num_workers / wall_s}
+        found = {
+            "cpu_s": cpu_s,
+            "wall_s": wall_s,
+            "efficiency": cpu_s / setting.num_workers / wall_s,
+            "limit": cpu_s / busy_s,
+        }
         rounds.append(
             {
                 **found,
@@ -71,9 +86,13 @@ def measure_efficiency(case: str, files: SourceFiles, setting: Setting) -> dict[
                 "stages": outcome.figures["stages"],
             }
         )
-        setting.say(f"efficiency {case}, round {number + 1}: {found['efficiency']:.3f} ({wall_s:.1f} s)")
+        setting.say(
+            f"efficiency {case}, round {number + 1}: {found['efficiency']:.3f} ({wall_s:.1f} s), "
+            f"the work alone {found['limit']:.3f}"
+        )
     return {
         "efficiency": median(each["efficiency"] for each in rounds),
+        "limit": median(each["limit"] for each in rounds),
         "rows": num_rows,
         "bytes_out": outcome.figures["bytes_out"],
         "rounds": rounds,

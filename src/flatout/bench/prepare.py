@@ -72,6 +72,7 @@ def _overheads(files: dict[str, SourceFiles], setting: Setting) -> dict[str, Any
     safety = {n: measure_safety(case, files[n], setting, per_row[n]) for n, case in EFFICIENCY.items()}
     return {
         "efficiency": {n: each["efficiency"] for n, each in found.items()},
+        "efficiency_limit": {n: each["limit"] for n, each in found.items()},
         "safety_overhead": max(each["overhead"] for each in safety.values()),
         "worker_memory": found["nifti"]["worker_memory"],
         "update": {
