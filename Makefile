@@ -54,6 +54,9 @@ bench: setup
 	$(BIN)/flatout bench prepare --peers
 	$(BIN)/flatout bench load --peers
 	$(BIN)/flatout bench augment --peers
+	$(BIN)/flatout bench train
+	$(BIN)/flatout bench train --accelerator-ms 10
+	$(BIN)/flatout bench guides
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -100,3 +100,11 @@ class TrainMemoryError(TrainError, MemoryError):
 
 class NonfiniteLossError(TrainError, ArithmeticError):
     """The loss became NaN or infinite; the message names the samples."""
+
+
+class RecordError(FlatoutError, ValueError):
+    """The record of a run or of the doctor is missing, cut off, or something else."""
+
+
+class ReportError(FlatoutError, OSError):
+    """A report cannot be written, or a dashboard not served."""

@@ -235,3 +235,67 @@ def test_a_producer_that_drops_another_stream_waits_for_nobody() -> None:
     for thread in producers():
         thread.join(WAIT_S)
     assert not producers()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9), st.integers(0, 12)), min_size=1, max_size=8),
+    st.integers(1, 5),
+    st.integers(0, 50),
+)
+def test_items_stay_the_same_however_often_it_is_resized(
+    changes: list[tuple[int, int, int]], unit: int, first: int
+) -> None:
+    stream = Prefetcher(each(lambda number: number * 10), first, 1, 2, unit)
+    found, wanted = [], 0
+    for num_threads, depth, count in changes:
+        stream.resize(num_threads, depth)
+        assert stream.shape == (num_threads, depth)
+        found += [stream.take() for _ in range(count)]
+        wanted += count
+    stream.close()
+    assert found == [number * 10 for number in range(first, first + wanted)]
+
+
+def test_a_stream_that_is_widened_makes_more_ahead_and_one_that_is_narrowed_less() -> None:
+    made: list[int] = []
+    reached = {8: threading.Event(), 17: threading.Event()}
+
+    def make(number: int) -> int:
+        made.append(number)
+        if len(made) in reached:
+            reached[len(made)].set()
+        return number
+
+    stream = Prefetcher(each(make), 0, 1, 2)
+    stream.resize(2, 4)
+    assert reached[8].wait(WAIT_S)
+    assert sorted(made) == list(range(8))
+    stream.resize(1, 2)  # what is made already is taken first
+    assert [stream.take() for _ in range(6)] == list(range(6))
+    assert len(made) == 8
+    stream.resize(3, 4)
+    assert [stream.take() for _ in range(2)] == [6, 7]
+    stream.close()
+
+
+def test_producers_that_are_too_many_leave_after_one_more() -> None:
+    made_by: list[str] = []
+
+    def make(number: int) -> int:
+        made_by.append(threading.current_thread().name)
+        return number
+
+    stream = Prefetcher(each(make), 0, 3, 1)
+    stream.resize(1, 1)
+    made_by.clear()
+    assert [stream.take() for _ in range(60)] == list(range(60))
+    stream.close()
+    assert all(made_by.count(f"flatout-producer-{number}") <= 1 for number in (1, 2))
+
+
+def test_resizing_a_stream_that_is_closed_starts_nothing() -> None:
+    before = producers()
+    stream = Prefetcher(each(lambda number: number), 0, 1, 1)
+    stream.close()
+    stream.resize(4, 4)
+    assert producers() == before

@@ -122,6 +122,22 @@ def test_the_consumers_stream_waits_for_its_batch_when_it_arrives(cuda: FakeCuda
     assert len(cuda.streams) == 1
 
 
+def test_what_is_to_be_done_follows_the_copies_on_their_stream(cuda: FakeCuda) -> None:
+    transfer = Transfer("cuda")
+    done: list[tuple[FakeStream, list[str]]] = []
+
+    def finish(batch: Any) -> Any:
+        done.append((cuda.current[-1], [each.name for each in cuda.copies]))
+        cuda.copies.append(FakeTensor("made"))
+        return {**batch, "made": cuda.copies[-1]}
+
+    sent = transfer.send(host_batch(), finish)
+    assert done == [(cuda.streams[0], ["image", "label"])]
+    assert cuda.events[0].num_copies == 3  # recorded after it
+    batch: Any = transfer.receive(sent)
+    assert batch["made"].used_on == [cuda.current[-1]]
+
+
 def test_a_stream_that_another_thread_made_meanwhile_changes_nothing(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,7 +97,7 @@ def test_the_process_that_tries(make_config: Make, tmp_path: Path, monkeypatch: 
 
     original = TinyModule.measure
     monkeypatch.setattr(TinyModule, "measure", measure)
-    monkeypatch.setattr(try_batches, "_cap_memory", lambda cap_bytes: None)
+    monkeypatch.setattr(try_batches, "cap_memory", lambda cap_bytes: None)
     config = load_config(make_config(batch_size="auto"), environ={}).model_dump(mode="json")
     request = tmp_path / "request.json"
     request.write_text(

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatout.train.plot import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, _ticks, write_plot
+from flatout.train.plot import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, ticks, write_plot
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False).map(lambda number: round(number, 3))
 
@@ -30,11 +30,11 @@ def test_every_point_is_inside(points: list[tuple[int, float]], tmp_path_factory
 
 @given(values=st.lists(NUMBERS, min_size=1, max_size=5))
 def test_ticks_are_round_and_cover(values: list[float]) -> None:
-    ticks = _ticks(values)
-    assert 2 <= len(ticks) <= 9
+    marks = ticks(values)
+    assert 2 <= len(marks) <= 9
     slack = 1e-9 * max(1.0, *map(abs, values))
-    assert ticks[0] <= min(values) + slack
-    assert ticks[-1] >= max(values) - slack
+    assert marks[0] <= min(values) + slack
+    assert marks[-1] >= max(values) - slack
 
 
 def test_one_point_and_none(tmp_path: Path) -> None:
@@ -42,3 +42,9 @@ def test_one_point_and_none(tmp_path: Path) -> None:
     assert re.search("<circle", (tmp_path / "one.svg").read_text())
     assert not write_plot(tmp_path / "none.svg", "t", {"a": [(1, math.nan)]}, "x")
     assert not (tmp_path / "none.svg").exists()
+
+
+def test_numbers_far_from_one_are_drawn(tmp_path: Path) -> None:
+    for values in ([1e-14, 2e-14], [1e17, 1e17 + 16], [3e-9, 3e-9], [-1e12, 1e12]):
+        assert ticks(values)[0] < ticks(values)[-1]
+        assert write_plot(tmp_path / "far.svg", "t", {"a": [(1, values[0]), (2, values[1])]}, "x")

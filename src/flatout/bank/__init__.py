@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from flatout.bank.precompute import precompute_views as precompute_views
     from flatout.bank.preview import draw_preview as draw_preview
     from flatout.bank.recipe import ViewRecipe as ViewRecipe
+    from flatout.bank.views import BankViews as BankViews
 
 _HOMES = {
     "ViewBank": "bank",
     "ViewDataset": "dataset",
+    "BankViews": "views",
     "ViewRecipe": "recipe",
     "Diversity": "diversity",
     "precompute_views": "precompute",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -76,7 +77,8 @@ def measure_capped(
 
 
 def drop_cache(store: Path) -> None:
-    """Make the system forget the pages of every shard."""
+    """Make the system forget the pages of every shard; those that a loader still maps would stay."""
+    gc.collect()
     for path in _shard_paths(store):
         descriptor = os.open(path, os.O_RDONLY)
         try:

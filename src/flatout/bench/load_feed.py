@@ -27,7 +27,10 @@ def measure_accelerator(
     """Utilisation of an accelerator that is busy so many ms a step and leaves the CPU free."""
     limit_ms = case.batch_size / limit_per_s * 1e3
     steps_ms = sorted({round(limit_ms * times, 3) for times in MULTIPLES} | {MIN_STEP_MS, *wanted_ms})
-    curve = [{"ms": ms, "utilisation": _median_share(store, case, _sleep(ms / 1e3), rounds)} for ms in steps_ms]
+    curve = [
+        {"ms": ms, "utilisation": _median_share(store, case, accelerator_step(ms / 1e3), rounds)}
+        for ms in steps_ms
+    ]
     counted = [each["utilisation"] for each in curve if each["ms"] >= max(2 * limit_ms, MIN_STEP_MS)]
     return {"limit_ms_per_batch": limit_ms, "curve": curve, "lowest": min(counted)}
 
@@ -101,7 +104,9 @@ def _forever(loader: FastDataLoader) -> Any:
         yield from loader
 
 
-def _sleep(seconds: float) -> Callable[[], float]:
+def accelerator_step(seconds: float) -> Callable[[], float]:
+    """A step of a simulated accelerator: busy so long, the processor free meanwhile; it gives its seconds."""
+
     def step() -> float:
         started = time.perf_counter()
         time.sleep(seconds)

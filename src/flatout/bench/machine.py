@@ -16,6 +16,7 @@ import numpy as np
 import psutil
 
 import flatout
+from flatout.processor import cpu_name
 
 LIBRARIES = (
     "numpy",
@@ -39,7 +40,7 @@ def describe(scratch: Path | None = None) -> dict[str, Any]:
     facts = {
         "date": datetime.now(UTC).date().isoformat(),
         "flatout": flatout.__version__,
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cores": count_cores(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "system": f"{platform.system()} {platform.release()}",
@@ -98,14 +99,6 @@ def _own_s() -> float:
         return float("nan")
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 def _version(library: str) -> str | None:

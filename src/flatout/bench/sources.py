@@ -59,13 +59,13 @@ def find_files(files: Files, data: Path | None, scratch: Path) -> SourceFiles:
         raise FlatoutError(f"{data} has no {' or '.join(PLACES[files])}; leave --data out to generate files")
     folder = scratch / f"generated_{files}"
     folder.mkdir()
-    write = _write_nifti if files == "nifti" else _write_wav
+    write = write_nifti if files == "nifti" else write_wav
     for number in range(NUM_GENERATED):
         write(folder, number, np.random.default_rng(number))
     return SourceFiles(folder, tuple(sorted(path.name for path in folder.iterdir())), is_real=False)
 
 
-def _write_nifti(folder: Path, number: int, generator: np.random.Generator) -> None:
+def write_nifti(folder: Path, number: int, generator: np.random.Generator) -> None:
     """A volume of 1 mm that deflates to a third, like the scans of a head."""
     shape = tuple(int(generator.integers(low, high)) for low, high in ((32, 44), (40, 60), (24, 45)))
     volume = generator.integers(0, 700, shape).astype(np.float32)
@@ -82,7 +82,7 @@ def _write_nifti(folder: Path, number: int, generator: np.random.Generator) -> N
     (folder / f"{number:03d}.nii.gz").write_bytes(gzip.compress(data, 6, mtime=0))
 
 
-def _write_wav(folder: Path, number: int, generator: np.random.Generator) -> None:
+def write_wav(folder: Path, number: int, generator: np.random.Generator) -> None:
     """0.3 to 3 s of noise at 8 kHz."""
     sound: Array = (generator.standard_normal(int(generator.integers(2400, 24000))) * 3000).astype("<i2")
     with wave.open(str(folder / f"{number:03d}.wav"), "wb") as file:

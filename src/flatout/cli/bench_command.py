@@ -10,14 +10,22 @@ from rich.table import Table
 
 from flatout.bench import PrepareBench, bench_prepare
 from flatout.cli.bench_augment import augment
+from flatout.cli.bench_clinic import clinic
 from flatout.cli.bench_figures import figures, print_progress
+from flatout.cli.bench_guides import guides
 from flatout.cli.bench_load import load
+from flatout.cli.bench_train import train
+from flatout.cli.bench_tune import tune
 from flatout.cli.options import JsonOption
 from flatout.cli.output import console, emit_json
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 app.command("load")(load)
 app.command("augment")(augment)
+app.command("clinic")(clinic)
+app.command("train")(train)
+app.command("tune")(tune)
+app.command("guides")(guides)
 
 TARGETS = {"efficiency": 0.85, "safety": 0.05, "nifti": 1.8, "nifti_resampled": 1.25, "wav": 1.7}
 MAX_OPEN_S = 1.0

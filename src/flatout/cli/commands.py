@@ -21,6 +21,11 @@ COMMANDS: dict[str, Command] = {
     "stats": Command("flatout.cli.stats_command:stats", "What is in a store, a manifest or a folder."),
     "export": Command("flatout.cli.export_command:export", "Write a store in another tool's format."),
     "train": Command("flatout.cli.train_command:train", "Train; reads the store if there is one."),
+    "doctor": Command("flatout.cli.doctor_command:app", "Why is my training slow, and what would fix it."),
+    "tune": Command("flatout.cli.tune_command:tune", "Find the loader settings that are fastest here."),
+    "report": Command("flatout.cli.report_command:report", "A page of a run, or of what the doctor saw."),
+    "compare": Command("flatout.cli.compare_command:compare_records", "Two runs side by side."),
+    "dashboard": Command("flatout.cli.dashboard_command:dashboard", "Follow a run in the browser."),
     "precompute-views": Command(
         "flatout.cli.precompute_command:precompute_views", "Augmented views of every sample, made once."
     ),

@@ -58,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     command = typer.main.get_command(app)
-    is_json = "--json" in arguments and not {"--help", "-h"} & set(arguments)
+    own = _own(arguments)
+    is_json = "--json" in own and not {"--help", "-h"} & set(own)
     kept = ""
     try:
         with _terminable() as terminated, documents_only() if is_json else nullcontext():
@@ -75,6 +76,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _report("Interrupted", word + kept, is_json=is_json)
         return TERMINATED if terminated.is_set() else INTERRUPTED
     return outcome if type(outcome) is int else 0
+
+
+def _own(arguments: list[str]) -> list[str]:
+    """Without those that belong to a script which `doctor` runs."""
+    if arguments[:1] != ["doctor"]:
+        return arguments
+    script = (at for at, given in enumerate(arguments) if given == "-m" or given.endswith(".py"))
+    return arguments[: next(script, len(arguments))]
 
 
 @contextmanager

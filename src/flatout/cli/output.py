@@ -54,7 +54,9 @@ def emit_json(document: Any) -> None:
 
     NaN and infinities, which JSON does not have, become null.
     """
-    _output().write(json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    output = _output()
+    output.write(json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    output.flush()  # a command may go on for hours after it
 
 
 def emit_text(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from flatout.cli.interruption import Interrupted
 from flatout.cli.options import ConfigOption, JsonOption, SetOption
 from flatout.cli.output import console, emit_json, error_console, say
 from flatout.cli.words import seconds_text
-from flatout.errors import ConfigError
+from flatout.errors import ConfigError, ReportError
 
 if TYPE_CHECKING:
     from flatout.train import RunResult
@@ -108,6 +109,10 @@ def train(
     disable_metrics_monitoring: Annotated[
         bool | None, typer.Option(help="Never look.", rich_help_panel=MONITORING)
     ] = None,
+    dashboard: Annotated[
+        bool,
+        typer.Option("--dashboard", help="Meanwhile, a page on this machine.", rich_help_panel=MONITORING),
+    ] = False,
     set_: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -125,15 +130,17 @@ def train(
     numbers = {name: _number(overrides.get(name)) for name in _NUMBERS}
     shows_bar = error_console().is_terminal and not as_json
     try:
-        result = fit(
-            config or {},
-            overrides={**overrides, **numbers},
-            sets=set_ or (),
-            resume=resume,
-            say=say,
-            on_epoch=lambda row: error_console().print(epoch_line(row), markup=False),
-            shows_bar=shows_bar,
-        )
+        with ExitStack() as pages:
+            result = fit(
+                config or {},
+                overrides={**overrides, **numbers},
+                sets=set_ or (),
+                resume=resume,
+                say=say,
+                on_epoch=lambda row: error_console().print(epoch_line(row), markup=False),
+                on_folder=(lambda folder: _serve(folder, pages)) if dashboard else None,
+                shows_bar=shows_bar,
+            )
     except KeyboardInterrupt as error:
         raise Interrupted("the last checkpoint is kept; --resume RUN goes on from it") from error
     if result.rank:  # another process of the same run: the first one prints
@@ -144,10 +151,20 @@ def train(
         _show(result)
 
 
-_OWN = {"config", "resume", "set_", "as_json"}
+_OWN = {"config", "resume", "dashboard", "set_", "as_json"}
 """Parameters that are no settings."""
 _NUMBERS = ("batch_size", "devices", "val_check_interval", "limit_val_batches")
 """Settings that mean one thing as a whole number and another as a share."""
+
+
+def _serve(folder: Path, pages: ExitStack) -> None:
+    """A page that follows the run until it ends; where it cannot be had the training goes on without."""
+    from flatout.report import Dashboard
+
+    try:
+        say(f"dashboard: {pages.enter_context(Dashboard(folder)).address}")
+    except ReportError as error:
+        say(f"no dashboard: {error}")
 
 
 def _number(text: Any) -> Any:

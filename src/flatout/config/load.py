@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from flatout.config.layer import Layer
 from flatout.config.merge import merge
 from flatout.config.overrides import environment_layer, options_layer, sets_layer
 from flatout.config.paths import resolve_paths
-from flatout.config.presets import preset_layer, task_layer
+from flatout.config.presets import label_set_layer, preset_layer, task_layer
 from flatout.config.schema import Config
 from flatout.config.settle import (
     fast_detection_layer,
@@ -95,7 +96,10 @@ def _resolve(given: list[Layer], folder: Path | None, findings: Findings) -> Con
     """default < task < preset < file < environment < --set < option, checked as one."""
     chosen = merge(given)
     task, preset = chosen.get("task"), chosen.get("preset")
-    own = without_fields(task_layer(task, folder), chosen)
+    own = task_layer(task, folder)
+    if (label_set := chosen.get("label_set")) is not None:
+        own = replace(own, values=merge([own, label_set_layer(label_set, task)]))
+    own = without_fields(own, chosen)
     layers = yield_to_top_level([own, preset_layer(preset, task), *given])
     layers = [fast_detection_layer(merge(layers)), *layers]
     merged = merge(layers)

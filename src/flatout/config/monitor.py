@@ -29,6 +29,8 @@ class MonitorSettings(Section):
     """Look every 200 steps and draw every 2000, unless `monitor` says otherwise."""
     disable_metrics_monitoring: bool = False
     """No monitor at all: the fastest, and collapse goes unseen."""
+    retune: bool = True
+    """Prefetch more, or with more workers, when a run begins to wait for its data; batches stay the same."""
 
 
 FAST_DETECTION = {"update_frequency": 200, "plot_frequency": 2000}

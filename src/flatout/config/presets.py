@@ -39,10 +39,18 @@ def task_layer(task: Any, folder: Path | None = None) -> Layer:
     return Layer(f"task {task}", found or {})
 
 
+def label_set_layer(label_set: Any, task: Any) -> Layer:
+    """The settings of a public data set: how its patients are divided, its columns and classes."""
+    return _entry_layer("label_sets.yaml", label_set, task, f"label_set {label_set}")
+
+
 def preset_layer(preset: Any, task: Any) -> Layer:
     """The settings of a preset: its common part, and over it what it says for `task`."""
-    entry = _read("presets.yaml").get(preset) if isinstance(preset, str) else None
-    origin = f"preset {preset}"
+    return _entry_layer("presets.yaml", preset, task, f"preset {preset}")
+
+
+def _entry_layer(file: str, name: Any, task: Any, origin: str) -> Layer:
+    entry = _read(file).get(name) if isinstance(name, str) else None
     if entry is None:
         return Layer(origin, {})
     own = entry.get("tasks", {}).get(task) if isinstance(task, str) else None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat
 
 from flatout.config.fields import UNSETTLED, GivenField
 from flatout.config.section import Section
+
+LabelSet = Literal["physionet2016", "circor_murmur"]
 
 
 class SplitSection(Section):
@@ -32,6 +34,8 @@ class SourceSettings(Section):
 
     manifest: str | dict[str, str] | None = None
     """CSV, TSV, Parquet, JSON lines, or a folder; or one of these per split, as {train: ..., val: ...}."""
+    label_set: LabelSet | None = None
+    """Public data set whose own files and labels the folder `manifest` holds (heart_sound)."""
     tarred_audio_filepaths: str | list[str] | None = None
     """Tar files that hold the audio the manifest names (NeMo): a path, a range `audio_{0..15}.tar`, a list."""
     base_path: str | None = None

@@ -30,6 +30,8 @@ class EarlyStoppingSection(Section):
 class ModelSection(Section):
     """The model's size; absent values are the task's own."""
 
+    network: Literal["resnet", "densenet"] | None = None
+    """Which network (cardiac_ct); absent: the task's own."""
     dim: PositiveInt | None = None
     """Width of the model; time and memory grow with its square."""
     num_layers: PositiveInt | None = None
@@ -44,6 +46,17 @@ class ModelSection(Section):
     """Which attention kernel torch may use; `auto` lets it choose."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Further keyword arguments of the model."""
+
+
+class AnnealingSection(Section):
+    """How much the divergence from the prior counts in the loss of a variational model (sequence_vae)."""
+
+    weight: NonNegativeFloat = 1.0
+    """Its weight once it counts in full (beta)."""
+    warmup: NonNegativeInt | Share = 0.2
+    """Share of the run's steps (float), or their number (whole), in which the weight grows from 0."""
+    free_nats: NonNegativeFloat = 0.0
+    """Nats of each latent unit that cost nothing; a few tenths keep units from being given up."""
 
 
 class TrainSettings(Section):
@@ -65,8 +78,6 @@ class TrainSettings(Section):
     """Look for the largest batch that fits before a training starts; `batch_size: auto` means the same."""
     mode: Literal["pretrain", "supervised", "finetune"] | None = None
     """Which of a task's trainings (heart_sound); absent: the task's own."""
-    label_set: Literal["physionet2016", "circor_murmur"] | None = None
-    """Public data set whose own layout and labels are read (heart_sound); absent: as `fields` says."""
     fused_optimizer: bool | Literal["auto"] = "auto"
     """All parameters in one kernel; `auto`: where the device has it."""
     channels_last: bool | Literal["auto"] = "auto"
@@ -107,3 +118,5 @@ class TrainSettings(Section):
     """Print the model's layers when a run starts."""
     model: ModelSection = Field(default_factory=ModelSection)
     """The model's size."""
+    kl_annealing: AnnealingSection = Field(default_factory=AnnealingSection)
+    """How much the divergence from the prior counts, and from when on (sequence_vae)."""

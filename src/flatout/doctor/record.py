@@ -196,7 +196,8 @@ class DoctorRecord:
         document = {"kind": KIND, "version": RECORD_VERSION, **asdict(self)}
         if self.ceiling is not None:
             document["ceiling"]["gain"] = self.ceiling.gain
-        return _plain(document)
+        plain: dict[str, Any] = _plain(document)
+        return plain
 
 
 def read_record(path: Path) -> DoctorRecord:
@@ -222,7 +223,7 @@ def record_of(document: Any, where: str) -> DoctorRecord:
         raise RecordError(f"{where} is no record of the doctor; 'flatout doctor --json SCRIPT.py' writes one")
     if document.get("version") != RECORD_VERSION:
         raise RecordError(
-            f"{where} is of version {document.get('version')}, this flatout reads {RECORD_VERSION}; "
+            f"{where} is of version {document.get('version')!r:.40}; version {RECORD_VERSION} is read here: "
             "run the doctor again"
         )
     return build(DoctorRecord, document, where)

@@ -132,6 +132,7 @@ def prepare_command(source: Source, config: Config) -> str:
     """What to type to prepare the store of a config."""
     # The task may be an option of the run alone, and its fields are part of what the store is made with.
     task = f" --set task={config.task}" if config.task else ""
+    task += f" --set label_set={config.label_set}" if config.label_set else ""
     if isinstance(source, str | Path):
         return f"flatout prepare --config {source}{task}"
     where = f" --output-dir {config.preprocessed_data_dir}" if config.preprocessed_data_dir else ""

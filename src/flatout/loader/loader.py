@@ -96,8 +96,9 @@ class FastDataLoader:
             lengths = planned_lengths(self.store, self._positions, self._read.ragged, max_tokens)
         self._order_seed = getattr(order, "seed", seed)
         self._plan = BatchPlan(order, batch_size, drop_last, lengths, max_tokens)
-        self._num_threads = most_producers(count_cores()) if num_workers is None else num_workers
-        self._depth = max(1, prefetch_factor)
+        num_threads = most_producers(count_cores()) if num_workers is None else num_workers
+        self.prefetching = (num_threads, max(1, prefetch_factor))
+        """Producers, and units of batches ahead of each; `adjust` changes them."""
         self._ranks = (rank, world_size)
         self._transfer = Transfer(device)
         self._kept = Kept(self._read)
@@ -177,6 +178,12 @@ class FastDataLoader:
         """What the cache of decompressed samples holds, and how often it served."""
         return self._kept.stats
 
+    def adjust(self, *, num_workers: int | None = None, prefetch_factor: int | None = None) -> None:
+        """Other numbers of producers and of batches ahead from the next batch on; the batches stay the same."""
+        num_threads, depth = self.prefetching
+        num_threads = num_threads if num_workers is None else num_workers
+        self.prefetching = (num_threads, depth if prefetch_factor is None else max(1, prefetch_factor))
+
     def close(self) -> None:
         """End the producers; iterators that are still used start their own."""
         self._spare.put(None, None)
@@ -224,7 +231,7 @@ class FastDataLoader:
             self.store, self._positions, batches.largest, self._transfer, self._restores_early
         )
         maker = BatchMaker(fetcher, batches, self._transfer, number + 1, self._seed)
-        return Prefetcher(maker, number, self._num_threads, self._depth, maker.unit)
+        return Prefetcher(maker, number, *self.prefetching, maker.unit)
 
 
 class _Cursor:
@@ -248,6 +255,8 @@ class _Cursor:
             raise StopIteration
         if self._stream is None or self._stream.pid != os.getpid():  # a forked child has not the threads
             self._stream = self._loader._stream(self._batches, self._epoch, self._batch)
+        if self._stream.shape != self._loader.prefetching:
+            self._stream.resize(*self._loader.prefetching)
         try:
             batch = self._loader._kept.pick(self._loader._transfer.receive(self._stream.take()))
         except KeyboardInterrupt:  # whoever goes on after it gets this batch from a new stream

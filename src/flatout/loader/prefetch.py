@@ -29,6 +29,8 @@ _GONE = "the producers are gone; was the loader closed or used in a fork?"
 SWITCH_S = 5e-4
 """Interpreter's switch interval while producers live: with a busy main thread the default of 5 ms costs
 20-40 % waiting."""
+SLOTS = 256
+"""Room for units that are made ahead: a stream can be widened up to here while it runs; 256 take 45 us."""
 
 
 class Prefetcher(Generic[Item]):
@@ -48,18 +50,14 @@ class Prefetcher(Generic[Item]):
         self._next = first
         self._at = 0
         """Number of the unit that is handed over next."""
+        self._limit = 0
+        """Number of the first unit that may not be made yet."""
         self._ready: list[Item] = []
-        self._threads = [
-            _Producer(target=_produce, args=(self._belt,), name=f"flatout-producer-{number}", daemon=True)
-            for number in range(num_threads)
-        ]
-        if self._threads:
-            _switching.enter()
+        self._threads: list[_Producer] = []
         self._finalizer = weakref.finalize(self, _close, self._belt, self._threads, self.pid)
         _close_at_exit()
         _living.add(self)
-        for thread in self._threads:
-            thread.start()
+        self.resize(num_threads, depth)
 
     @property
     def next_number(self) -> int:
@@ -84,6 +82,18 @@ class Prefetcher(Generic[Item]):
         self._next += 1
         return item
 
+    def resize(self, num_threads: int, depth: int) -> None:
+        """So many producers and units ahead of each from here on; the items and their order stay the same.
+
+        To be called by whoever takes. Units that are made already are handed over, so that fewer ahead are
+        reached as they are taken.
+        """
+        self.shape = (num_threads, depth)
+        self._num_ahead = min(max(1, num_threads * depth), self._belt.num_slots)
+        if not self._belt.is_closed:
+            self._allow()
+            self._hire(num_threads)
+
     def close(self) -> None:
         """Stop the producers and wait for them."""
         self._finalizer()
@@ -100,8 +110,25 @@ class Prefetcher(Generic[Item]):
                 break
             belt.make(other)
         self._at += 1
-        belt.room.put(number + belt.size)
+        self._allow()
         return items
+
+    def _allow(self) -> None:
+        """Let units be made up to so many ahead."""
+        while self._limit < self._at + self._num_ahead:
+            self._belt.room.put(self._limit)
+            self._limit += 1
+
+    def _hire(self, num_threads: int) -> None:
+        """Start the producers that are missing; those too many leave after their next unit."""
+        self._belt.num_producers = num_threads
+        if num_threads and not self._threads:
+            _switching.enter()
+        working = {thread.number for thread in self._threads if thread.is_alive()}
+        for number in sorted(set(range(num_threads)) - working):
+            thread = _Producer(self._belt, number)
+            self._threads.append(thread)
+            thread.start()
 
     def _wait(self, slot: SimpleQueue[list[Item]]) -> list[Item]:
         """A unit that another thread is making."""
@@ -114,7 +141,11 @@ class Prefetcher(Generic[Item]):
 
 
 class _Producer(threading.Thread):
-    """A thread that makes items."""
+    """A thread that makes items; `number` is its place among those of its stream."""
+
+    def __init__(self, belt: _Belt, number: int) -> None:
+        super().__init__(target=_produce, args=(belt, number), name=f"flatout-producer-{number}", daemon=True)
+        self.number = number
 
 
 class _Belt:
@@ -125,20 +156,20 @@ class _Belt:
     """
 
     def __init__(self, make: Make[Any], first: int, unit: int, size: int) -> None:
-        self.size = size
+        self.num_slots = max(size, SLOTS)
+        self.num_producers = 0
+        """Producers of this number and above leave."""
         self.room: SimpleQueue[int] = SimpleQueue()
         """Numbers of the units that may be made, in order."""
         self.is_closed = False
-        self._slots: list[SimpleQueue[list[Any]]] = [SimpleQueue() for _ in range(size)]
+        self._slots: list[SimpleQueue[list[Any]]] = [SimpleQueue() for _ in range(self.num_slots)]
         self._make = make
         self._first = first
         self._unit = unit
-        for number in range(size):
-            self.room.put(number)
 
     def slot(self, number: int) -> SimpleQueue[list[Any]]:
-        """Where a unit is laid down. It is free again before unit number + size may be made."""
-        return self._slots[number % self.size]
+        """Where a unit is laid down. It is free again before unit number + num_slots may be made."""
+        return self._slots[number % self.num_slots]
 
     def make(self, number: int) -> None:
         """Make a unit, or lay down the failure in its place."""
@@ -177,9 +208,9 @@ class _Failure:
         self.error = error
 
 
-def _produce(belt: _Belt) -> None:
+def _produce(belt: _Belt, own_number: int) -> None:
     """The producer's loop."""
-    while True:
+    while own_number < belt.num_producers:
         number = belt.room.get()
         if belt.is_closed:
             return

@@ -24,6 +24,8 @@ from flatout.loader.memory import check_preload
 from flatout.loader.raw import WHOLE, RawSource
 from flatout.loader.samples import Sample, restored
 from flatout.source import hash_key
+from flatout.source.maker import FieldsMaker
+from flatout.source.value import make_value
 from flatout.store.encode import encode
 from flatout.store.specify import check_array
 from flatout.store.task import make_samples
@@ -95,6 +97,25 @@ class StandardDataset(Dataset[Any]):
         names = self._manifest.keys.to_pylist()
         places = zip(self._rows.tolist(), self._parts.tolist(), strict=True)
         return [_key(names[row], part) for row, part in places]
+
+    def values(self, name: str) -> list[Array]:
+        """A label, number or text of every sample, in order, read off the manifest without decoding files.
+
+        What a transform makes stands in no column: then each sample is made once.
+
+        Raises:
+            LoaderError: a cell cannot be used; the message names the row.
+        """
+        if not isinstance(self._maker, FieldsMaker):
+            return [self._make(at)[name].numpy() for at in range(len(self))]
+        section: Any = self._maker.fields[name]
+        convert, found = make_value(name, section), []
+        for number, cell in enumerate(self._manifest.table[section.column or name].to_pylist()):
+            try:
+                found.append(convert(cell))
+            except SampleError as error:
+                raise self._bad(self._manifest.rows([number])[0], error) from error
+        return [found[number] for number in self._rows.tolist()]
 
     def __getstate__(self) -> dict[str, Any]:
         # A fresh maker: what it has planned so far cannot be pickled.

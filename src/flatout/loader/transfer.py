@@ -39,13 +39,13 @@ class Transfer:
         """Whether batches should be made in page-locked memory: only CUDA copies from it meanwhile."""
         return self.device.type == "cuda"
 
-    def send(self, batch: Batch) -> Sent:
-        """Start the copy; `receive` finishes it."""
+    def send(self, batch: Batch, finish: Callable[[Batch], Batch] = lambda batch: batch) -> Sent:
+        """Start the copy and then, on the same stream, `finish`, what is to be done to it on the device."""
         if self.device.type == "cpu":
-            return batch
+            return finish(batch)
         if self.device.type != "cuda":
-            return {name: value.to(self.device) for name, value in batch.items()}
-        return self._send_to_cuda(batch)
+            return finish({name: value.to(self.device) for name, value in batch.items()})
+        return self._send_to_cuda(batch, finish)
 
     def receive(self, sent: Sent) -> Batch:
         """The batch on the device; the stream that is current waits for its copy, the host does not."""
@@ -57,12 +57,12 @@ class Transfer:
             value.record_stream(current)
         return sent.batch
 
-    def _send_to_cuda(self, batch: Mapping[str, torch.Tensor]) -> Copying:
+    def _send_to_cuda(self, batch: Mapping[str, torch.Tensor], finish: Callable[[Batch], Batch]) -> Copying:
         stream = self._stream  # ours from here on: another producer may just be setting it
         if stream is None:
             stream = self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         with torch.cuda.stream(stream):
-            moved = {name: value.to(self.device, non_blocking=True) for name, value in batch.items()}
+            moved = finish({name: value.to(self.device, non_blocking=True) for name, value in batch.items()})
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record(stream)
         return Copying(moved, copied)

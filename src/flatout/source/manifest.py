@@ -17,6 +17,7 @@ from flatout.errors import ManifestError
 from flatout.source.digests import digest_rows
 from flatout.source.key_rule import KeyRule
 from flatout.source.keys import ID_NAMES, choose_keys
+from flatout.source.label_sets import read_label_set
 from flatout.source.lists import ListColumns
 from flatout.source.parts import Part, join_parts, read_part, split_tables
 from flatout.source.splits import known_splits, normalise_split
@@ -189,7 +190,10 @@ def _read(path: Path, split: str | None, source: SourceSettings) -> Part:
         text |= {rule.column, *rule.paths}
     texts = {f.column or name for name, f in fields.items() if f.kind == "text"}
     text |= texts if texts and not source.guesses_fields else {*texts, *TEXT_NAMES}
-    part = read_part(path, base, {name.lower() for name in text if name}, source.allow_outside_base)
+    if source.label_set is not None:
+        part = read_label_set(source.label_set, path, base)
+    else:
+        part = read_part(path, base, {name.lower() for name in text if name}, source.allow_outside_base)
     if fields:
         named = [c for c in _path_columns(fields) if c in part.table.column_names]
         part = replace(part, path_columns=tuple(dict.fromkeys(_in_order(source, named, part.path_columns))))

@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch import LightningDataModule
 from torch import nn
 
+from flatout.bank import BankViews
 from flatout.errors import LoaderStateError
 from flatout.train.loaders import RunLoaders
 from flatout.train.speed import MemoryFormat
@@ -30,12 +31,15 @@ class RunData(LightningDataModule):
         *,
         seed: int = 0,
         layout: MemoryFormat | None = None,
+        is_ahead: bool = False,
     ) -> None:
+        """With `is_ahead`, train batches are moved and augmented while the step before them runs."""
         super().__init__()
         self.loaders = loaders
         self.augmentation = augmentation
         self.seed = seed
         self.layout = layout
+        self.is_ahead = is_ahead
         self._device = torch.device("cpu")
 
     @property
@@ -44,6 +48,9 @@ class RunData(LightningDataModule):
         return self.loaders.splits["train"]
 
     def train_dataloader(self) -> RunLoader:
+        if self.is_ahead:
+            assert self.trainer is not None
+            self.train_loader.finish_ahead(self.finish, self.trainer.strategy.root_device)
         return self.train_loader
 
     def val_dataloader(self) -> RunLoader | list[Any]:
@@ -56,18 +63,32 @@ class RunData(LightningDataModule):
         """Augment, in training alone; then what the module itself does with a batch that has arrived."""
         trainer = self.trainer
         assert trainer is not None
-        if trainer.training and self.augmentation is not None:
-            self._move_augmentation(batch["key"].device)
-            batch = self.augmentation(batch, trainer.current_epoch)
-        if self.layout is not None:
-            batch = self.layout.change_batch(batch)
+        if not trainer.training:
+            batch = self._laid_out(batch)
+        elif not self.train_loader.is_ahead:
+            batch = self.finish(batch, trainer.current_epoch)
         return trainer.lightning_module.on_after_batch_transfer(batch, dataloader_idx)
+
+    def finish(self, batch: Batch, epoch: int) -> Batch:
+        """A train batch on its device in, augmented and in the layout of the weights out."""
+        if self.augmentation is not None:
+            self._move_augmentation(batch["key"].device)
+            batch = self.augmentation(batch, epoch)
+        return self._laid_out(batch)
+
+    def _laid_out(self, batch: Batch) -> Batch:
+        return batch if self.layout is None else self.layout.change_batch(batch)
 
     def _move_augmentation(self, device: torch.device) -> None:
         """Its tensors (backgrounds) to where the batches are, once."""
         if device != self._device and isinstance(self.augmentation, nn.Module):
             self.augmentation.to(device)
         self._device = device
+
+    def close(self) -> None:
+        """Give back what the augmentation holds beside tensors: a view bank's memory and its process."""
+        if isinstance(self.augmentation, BankViews):
+            self.augmentation.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Where the train loader stands, and what augmentation is a function of beside epoch and sample."""

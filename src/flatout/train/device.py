@@ -74,3 +74,9 @@ def _checked(devices: int | list[int] | str, num_there: int) -> int | list[int] 
             f"devices: {devices} is asked for, this machine has {num_there}; 'auto' takes what is there"
         )
     return devices
+
+
+def leaves_processor_free(device: torch.device) -> bool:
+    """Whether threads beside a step cost it nothing. On a CPU they take its cores, whose kernels wait for the
+    slowest of them."""
+    return device.type == "cuda"

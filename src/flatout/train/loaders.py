@@ -15,6 +15,7 @@ from flatout.loader.machine import Machine, describe_machine
 from flatout.loader.sampler import DrawnSamples
 from flatout.train.ordinary import ResumableLoader
 from flatout.train.task import TaskData
+from flatout.train.values import stored_values
 from flatout.train.waits import RunLoader
 
 
@@ -67,7 +68,7 @@ def open_loaders(config: Config, source: Source, machine: Machine | None = None)
         name: _run_loader(loader) for name, loader in zip(Loaders._fields, loaders, strict=True) if loader
     }
     notes += dict.fromkeys(builder.notes)
-    return RunLoaders(splits, _describe(loaders), _is_fast(loaders), notes)
+    return RunLoaders(splits, describe_data(loaders), _is_fast(loaders), notes)
 
 
 def dataset_of(loader: DataLoader[Any]) -> StandardDataset:
@@ -86,12 +87,13 @@ def _is_fast(loaders: Loaders) -> bool:
     return any(isinstance(loader, FastDataLoader) for loader in loaders)
 
 
-def _describe(loaders: Loaders) -> TaskData:
+def describe_data(loaders: Loaders) -> TaskData:
+    """What a task may know of these loaders' data."""
     there = {name: loader for name, loader in zip(Loaders._fields, loaders, strict=True) if loader is not None}
     first = next(iter(there.values()))
     if isinstance(first, FastDataLoader):
         counts = {name: len(first.store.positions(name)) for name in there}
-        return TaskData(first.store.fields, counts, first.store)
+        return TaskData(first.store.fields, counts, first.store, stored_values(first.store))
     datasets = {name: dataset_of(loader) for name, loader in there.items() if isinstance(loader, DataLoader)}
     counts = {name: len(dataset) for name, dataset in datasets.items()}
-    return TaskData(dataset_of(first).fields, counts)
+    return TaskData(dataset_of(first).fields, counts, values=lambda name, split: datasets[split].values(name))

@@ -36,10 +36,34 @@ class ResumableLoader:
         """A pass; as a generator it does nothing before its first `next`."""
         epoch, batch = self._at = self._next
         self._next = (epoch + 1, 0)
-        stream = self._stream(epoch, batch)
-        for at, value in enumerate(stream, batch + 1):
-            self._at = (epoch, at)
+        stream, made_by = self._stream(epoch, batch), self.loader
+        while True:
+            if self.loader is not made_by and batch < len(self):
+                del stream  # its workers end before others start
+                made_by = self.loader
+                stream = self._stream(epoch, batch)
+            try:
+                value = next(stream)
+            except StopIteration:
+                return
+            batch += 1
+            self._at = (epoch, batch)
             yield value
+
+    @property
+    def prefetching(self) -> tuple[int, int]:
+        """Workers, and batches ahead of each."""
+        return self.loader.num_workers, self.loader.prefetch_factor or 1
+
+    def adjust(self, *, num_workers: int | None = None, prefetch_factor: int | None = None) -> None:
+        """Other numbers of workers and of batches ahead, from the next batch on: they start anew there.
+
+        The batches stay the same, except for what a per-sample transform draws in a worker.
+        """
+        workers, depth = self.prefetching
+        workers, depth = num_workers or workers, prefetch_factor or depth
+        if workers and (workers, depth) != self.prefetching:
+            self.loader = self._like({}, num_workers=workers, prefetch_factor=depth)
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass runs this epoch: from its start, or from where a loaded state of it stood."""
@@ -85,13 +109,28 @@ class ResumableLoader:
         is_whole = loader.batch_sampler is None  # each item of the sampler is a batch already
         items: Any = loader.sampler if is_whole else loader.batch_sampler
         wanted = list(islice(items, batch, None))
+        return self._like(
+            {"sampler": wanted, "batch_size": None} if is_whole else {"batch_sampler": wanted},
+            persistent_workers=False,
+        )
+
+    def _like(self, batches: dict[str, Any], **changes: Any) -> DataLoader[Any]:
+        """A DataLoader over these batches, or over all of its own; other settings are kept or changed."""
+        loader = self.loader
+        own: dict[str, Any] = {"sampler": loader.sampler, "batch_size": loader.batch_size}
+        own |= {} if loader.batch_size is None else {"drop_last": loader.drop_last}
+        settings = {
+            "num_workers": loader.num_workers,
+            "prefetch_factor": loader.prefetch_factor,
+            "persistent_workers": loader.persistent_workers,
+            **changes,
+        }
         return DataLoader(
             loader.dataset,
-            **{"sampler": wanted, "batch_size": None} if is_whole else {"batch_sampler": wanted},
+            **(batches or own),
             collate_fn=loader.collate_fn,
-            num_workers=loader.num_workers,
-            prefetch_factor=loader.prefetch_factor,
             pin_memory=loader.pin_memory,
             generator=loader.generator,
             multiprocessing_context=loader.multiprocessing_context,
+            **settings,
         )

@@ -14,10 +14,12 @@ from lightning.pytorch import LightningModule, Trainer
 
 import flatout
 from flatout.config import Config
+from flatout.loader.machine import describe_machine
+from flatout.processor import cpu_name
 from flatout.train.checkpoints import FOLDER, LAST
 from flatout.train.data import RunData
 from flatout.train.plot import Points, write_plot
-from flatout.train.record import RECORD, RECORD_VERSION, EpochRow, Look, RunResult, write_record
+from flatout.train.record import RECORD, RECORD_VERSION, EpochRow, Look, RunResult, now_text, write_record
 from flatout.train.watch import Watch
 from flatout.train.weights import read_weights, save_weights
 
@@ -90,16 +92,7 @@ class Outcome:
         draw(self.folder, self.watch.epochs, self.watch.looks)
         write_record(
             self.folder / RECORD,
-            {
-                **document,
-                "resumed_from": self.resumed_from,
-                "precision": str(self.trainer.precision),
-                "device": str(self.module.device),
-                "num_devices": self.trainer.world_size,
-                "global_step": self.trainer.global_step,
-                "versions": versions(),
-                "config": self.config.model_dump(mode="json"),
-            },
+            {**document, **about(self.config, self.trainer, self.module, self.resumed_from)},
         )
 
     def _metrics(self) -> dict[str, float]:
@@ -152,6 +145,36 @@ def draw(folder: Path, epochs: Sequence[EpochRow], looks: Sequence[Look]) -> Non
         "busy cores, %": [(look.step, 100 * look.cpu_share) for look in looks],
     }
     write_plot(folder / "speed.svg", "Where the time goes", waits, "step")
+
+
+def about(
+    config: Config, trainer: Trainer, module: LightningModule, resumed_from: str | None
+) -> dict[str, Any]:
+    """What stands in every record, of a run under way and of one that has ended."""
+    return {
+        "resumed_from": resumed_from,
+        "precision": str(trainer.precision),
+        "device": str(module.device),
+        "num_devices": trainer.world_size,
+        "global_step": trainer.global_step,
+        "versions": versions(),
+        "machine": machine_facts(),
+        "written_at": now_text(),
+        "config": config.model_dump(mode="json"),
+    }
+
+
+def machine_facts() -> dict[str, Any]:
+    """What the run was made on; not what is free on it at the moment."""
+    found = describe_machine()
+    gpu = {} if found.gpu is None else {"gpu": found.gpu.name, "gpu_memory_bytes": found.gpu.memory_bytes}
+    return {
+        "cpu": cpu_name(),
+        "num_cores": found.num_cores,
+        "memory_bytes": found.memory_bytes,
+        "system": platform.platform(),
+        **gpu,
+    }
 
 
 def versions() -> dict[str, str]:

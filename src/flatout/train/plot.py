@@ -26,7 +26,7 @@ def write_plot(path: Path, title: str, series: Mapping[str, Points], x_label: st
 
 def _picture(title: str, series: Mapping[str, Points], x_label: str) -> str:
     everything = [point for points in series.values() for point in points]
-    xs, ys = _ticks([x for x, _ in everything], whole=True), _ticks([y for _, y in everything])
+    xs, ys = ticks([x for x, _ in everything], whole=True), ticks([y for _, y in everything])
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
@@ -72,12 +72,13 @@ def _down(y: float, ys: Sequence[float]) -> float:
     return HEIGHT - BOTTOM - (y - ys[0]) / (ys[-1] - ys[0]) * (HEIGHT - TOP - BOTTOM)
 
 
-def _ticks(values: Sequence[float], *, whole: bool = False) -> list[float]:
+def ticks(values: Sequence[float], *, whole: bool = False) -> list[float]:
     """Round numbers, four to eight of them, from at most the least value to at least the greatest."""
     low, high = min(values), max(values)
-    span = high - low or abs(high) or 1.0
+    largest = max(abs(low), abs(high))
+    span = high - low if high - low > 1e-9 * largest else largest or 1.0
     power = 10.0 ** math.floor(math.log10(span / 4))
     step = next(factor * power for factor in (1, 2, 5, 10) if span / (factor * power) <= 6)
     step = max(step, 1.0) if whole else step
     first, last = math.floor(low / step), math.ceil(high / step)
-    return [round(number * step, 12) for number in range(first, max(last, first + 1) + 1)]
+    return [float(f"{number * step:.15g}") for number in range(first, max(last, first + 1) + 1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +108,14 @@ class RunResult:
         }
 
 
-def write_record(path: Path, document: dict[str, Any]) -> None:
+def now_text() -> str:
+    """This moment as ISO 8601, with its zone."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def write_record(path: Path, document: dict[str, Any], indent: int | None = 2) -> None:
     """Write JSON that any reader takes: numbers that are not finite become null."""
-    text = json.dumps(_plain(document), indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_plain(document), indent=indent, ensure_ascii=False, allow_nan=False)
     temporary = path.with_suffix(".part")
     temporary.write_text(text + "\n", encoding="utf-8")
     temporary.replace(path)

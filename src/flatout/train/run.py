@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.utilities import rank_zero_only
 
+from flatout.bank import BankViews
 from flatout.config import Config, resolve_config, to_yaml
 from flatout.errors import ConfigError
 from flatout.loader.create import Source
@@ -20,18 +22,20 @@ from flatout.seeding import child_seed
 from flatout.train.accumulation import ExactAccumulation
 from flatout.train.checkpoints import FOLDER, KeepLast, find_checkpoint, keep_best, stop_early
 from flatout.train.data import RunData
-from flatout.train.device import Place, choose_place
+from flatout.train.device import Place, choose_place, leaves_processor_free
 from flatout.train.engine import explained, quiet_lightning
 from flatout.train.folder import run_folder
 from flatout.train.largest_batch import find_batch_size, with_batch_size
+from flatout.train.live import LiveRecord
 from flatout.train.loaders import RunLoaders, open_loaders
 from flatout.train.nonfinite import StopAtNonfinite
-from flatout.train.outcome import Outcome
+from flatout.train.outcome import Outcome, about
 from flatout.train.posterior import PosteriorMetricsMonitor
 from flatout.train.precision import choose_precision, describe_device
 from flatout.train.progress import EpochEnds, WaitBar, epoch_line
 from flatout.train.randomness import StepSeed
-from flatout.train.record import CONFIG, EpochRow, RunResult
+from flatout.train.record import CONFIG, RECORD, EpochRow, RunResult
+from flatout.train.retune import make_retune
 from flatout.train.speed import compile_in_place, fast_kernels, memory_format
 from flatout.train.task import Augment, Task, load_task
 from flatout.train.trainer import make_trainer
@@ -49,6 +53,7 @@ def fit(
     resume: str | Path | None = None,
     say: Callable[[str], None] = _log.info,
     on_epoch: Callable[[EpochRow], None] | None = None,
+    on_folder: Callable[[Path], None] | None = None,
     shows_bar: bool = False,
     callbacks: Sequence[Callback] = (),
     trainer_options: Mapping[str, Any] | None = None,
@@ -67,6 +72,7 @@ def fit(
             samples, parameters and random numbers as without the break.
         say: takes each decision that was made for the user, once; absent: they are logged.
         on_epoch: takes the row of each epoch that is done; absent: it is said.
+        on_folder: takes the folder of the run before it begins.
         shows_bar: draw a progress bar.
         callbacks: further callbacks of Lightning.
         trainer_options: further arguments of Lightning's Trainer, which win over the config's.
@@ -82,7 +88,7 @@ def fit(
         >>> result.metrics["val_loss"], result.speed.data_wait_share                # doctest: +SKIP
     """
     config, notes = resolve_config(source, overrides=overrides, sets=sets)
-    run = Run(config, load_task(config), say, on_epoch, shows_bar)
+    run = Run(config, load_task(config), say, on_epoch, shows_bar, on_folder=on_folder)
     run.note(notes)
     run.find_batch_size(source, machine)
     checkpoint, continued = (None, None) if resume is None else find_checkpoint(resume)
@@ -104,12 +110,18 @@ class Run:
         say: Callable[[str], None],
         on_epoch: Callable[[EpochRow], None] | None,
         shows_bar: bool,
+        augments_ahead: bool | None = None,
+        on_folder: Callable[[Path], None] | None = None,
     ) -> None:
+        """`augments_ahead`: batches of a store are moved and augmented while the step before them runs; absent:
+        where the training leaves the processor free for it."""
         self.config, self.task = config, task
         self.place: Place = choose_place(config)
         self.notes: list[str] = []
-        self._say, self._shows_bar = say, shows_bar
+        self._say, self._shows_bar, self._on_folder = say, shows_bar, on_folder
         self._on_epoch = on_epoch or (lambda row: say(epoch_line(row)))
+        free = leaves_processor_free(self.place.device)
+        self._is_ahead = free if augments_ahead is None else augments_ahead
         self.note(self.place.notes)
         self.precision, why = choose_precision(config.precision, describe_device(self.place.device))
         self.note([why])
@@ -157,25 +169,30 @@ class Run:
         data = self._data(loaders, module)
         watch = Watch(data.train_loader.waits, None if config.disable_metrics_monitoring else config.monitor)
         with (
+            closing(data),
             fast_kernels(config, self.place.device) as notes,
             quiet_lightning(),
             run_folder(config.output_dir, continued=continued, is_shared=is_shared) as folder,
         ):
             if self._is_first:
                 (folder / CONFIG).write_text(to_yaml(config.model_dump(mode="json")), encoding="utf-8")
-            own = [*self._callbacks(loaders, folder, watch), *callbacks]
+            live = self._live(folder, watch, loaders, checkpoint)
+            own = [*self._callbacks(loaders, folder, watch), live, *callbacks]
             with explained(config, self.precision, loaders.data.fields, checkpoint):
                 trainer = make_trainer(
                     config, self.place, self.precision, folder, loaders, own, self._shows_bar, options, notes
                 )
             self.note(notes)
             self._say_first(f"run folder: {folder}")
+            if self._on_folder is not None and self._is_first:
+                self._on_folder(folder)
             outcome = Outcome(
                 config, self.task.name, trainer, module, data, watch, folder, self.notes, checkpoint
             )
             try:
                 with explained(config, self.precision, loaders.data.fields, checkpoint):
-                    trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+                    with live:
+                        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
                     return outcome.finish()
             except BaseException as error:  # also Ctrl-C: what was measured so far is worth keeping
                 outcome.fail(error)
@@ -196,7 +213,8 @@ class Run:
             layout.change_module(module)
         elif self.config.channels_last is True:
             self.note(["channels_last: the model has no convolutions of pictures or volumes; no effect"])
-        return RunData(loaders, self._augmentation(loaders), seed=self.config.seed, layout=layout)
+        augmentation, is_ahead = self._augmentation(loaders), self._is_ahead and loaders.is_fast
+        return RunData(loaders, augmentation, seed=self.config.seed, layout=layout, is_ahead=is_ahead)
 
     def _augmentation(self, loaders: RunLoaders) -> Augment | None:
         """Whole batches on the device; on the standard path sample by sample, unless the config says so."""
@@ -205,9 +223,11 @@ class Run:
             if transform is not None:
                 loaders.datasets()["train"].transform = transform
                 return None
-        elif not self.config.use_gpu_augment and "use_gpu_augment" in self.config.model_fields_set:
+        found = self.task.augmentation(self.config, loaders.data)
+        is_denied = not self.config.use_gpu_augment and "use_gpu_augment" in self.config.model_fields_set
+        if loaders.is_fast and is_denied and not isinstance(found, BankViews):
             self.note(["use_gpu_augment: false has no effect with a store: its batches are augmented whole"])
-        return self.task.augmentation(self.config, loaders.data)
+        return found
 
     def _callbacks(self, loaders: RunLoaders, folder: Path, watch: Watch) -> list[Callback]:
         config = self.config
@@ -219,6 +239,7 @@ class Run:
             watch,
             EpochEnds(watch, self._on_epoch),
             WaitBar(watch) if self._shows_bar else None,
+            make_retune(loaders.splits["train"], lambda text: self.note([text])) if config.retune else None,
             stop_early(config, has_val=has_val),
             self._posterior(folder),
             self._accumulation(),
@@ -226,6 +247,14 @@ class Run:
             KeepLast(folder / FOLDER) if config.save_top_k != 0 else None,
         ]
         return [callback for callback in found if callback is not None]
+
+    def _live(self, folder: Path, watch: Watch, loaders: RunLoaders, checkpoint: str | None) -> LiveRecord:
+        facts = {"folder": folder, "task": self.task.name, "notes": self.notes, "is_fast": loaders.is_fast}
+        return LiveRecord(
+            folder / RECORD,
+            watch,
+            lambda trainer, module: {**about(self.config, trainer, module, checkpoint), **facts},
+        )
 
     def _posterior(self, folder: Path) -> PosteriorMetricsMonitor | None:
         if self.config.disable_metrics_monitoring:

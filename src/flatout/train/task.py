@@ -8,7 +8,7 @@ in the config as `task: "package.module:Name"`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -21,7 +21,7 @@ from flatout.errors import ConfigError
 from flatout.loader.transfer import Augment as Augment
 from flatout.loader.transfer import Batch as Batch
 from flatout.store import StoreReader
-from flatout.types import FieldSpec
+from flatout.types import Array, FieldSpec
 
 Sample = dict[str, Tensor]
 """One sample of the standard path: what a batch has, without the first axis."""
@@ -40,6 +40,9 @@ class TaskData:
     """Samples of each split that has any."""
     store: StoreReader | None = None
     """The store that is read; None on the standard path."""
+    values: Callable[[str, str], Sequence[Array]] = lambda name, split: ()
+    """A field and a split in, the value of each of its samples out: labels, numbers and texts (as UTF-8 bytes),
+    which are known without decoding files."""
 
     def field_of(self, kind: str) -> FieldSpec:
         """The field of this kind, whatever the user calls it; of several, the one that is called like its kind.

@@ -34,7 +34,7 @@ def main(request: Path) -> None:
     """Read what is asked for, write a line for each size that was tried."""
     asked = json.loads(request.read_text(encoding="utf-8"))
     deadline_s = time.monotonic() + BUDGET_S
-    _cap_memory(asked["cap_bytes"])
+    cap_memory(asked["cap_bytes"])
 
     def fits(size: int) -> bool:
         if time.monotonic() > deadline_s:
@@ -64,7 +64,7 @@ def _trains(asked: dict[str, Any], size: int) -> bool | None:
     return True
 
 
-def _cap_memory(cap_bytes: int) -> None:
+def cap_memory(cap_bytes: int) -> None:
     """So much more than now: of private memory on Linux, where mapped stores do not count, and of the GPU's."""
     if torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(MEMORY_SHARE)

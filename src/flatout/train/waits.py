@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from time import perf_counter_ns
 from typing import Any
 
-from flatout.loader import FastDataLoader
-from flatout.train.ordinary import ResumableLoader
+import torch
+
+from flatout.loader.transfer import Augment, Transfer
+from flatout.train.ahead import AheadLoader, Passes
 from flatout.train.task import Batch
 
 
@@ -28,11 +30,25 @@ class RunLoader:
     around it and changes nothing in it, with one device or several.
     """
 
-    def __init__(self, loader: FastDataLoader | ResumableLoader) -> None:
+    def __init__(self, loader: Passes) -> None:
         self.loader = loader
         self.waits = Waits()
-        self.sampler = loader.sampler
         self.batch_sampler = None
+
+    @property
+    def sampler(self) -> Any:
+        """What is told the epoch."""
+        return self.loader.sampler
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether batches come finished."""
+        return isinstance(self.loader, AheadLoader)
+
+    def finish_ahead(self, finish: Augment, device: torch.device) -> None:
+        """From the next pass on, batches are moved to the device and finished one ahead of their use."""
+        if not self.is_ahead:
+            self.loader = AheadLoader(self.loader, finish, Transfer(device))
 
     def __len__(self) -> int:
         return len(self.loader)

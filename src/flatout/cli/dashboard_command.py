@@ -1,0 +1,36 @@
+"""`flatout dashboard`: a run's page on this machine while the run is under way."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flatout.cli.options import JsonOption
+from flatout.cli.output import emit_json, error_console
+from flatout.report import Dashboard
+
+
+def dashboard(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUNDIR", help="Run folder here or on a mounted disk, JSON record, or another dashboard."
+        ),
+    ],
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Serve the page of a run, and follow its record until Ctrl-C.
+
+    Only this machine reaches it, and nothing can be changed through it. For a run elsewhere: start it there
+    and open a tunnel ('ssh -L 8080:127.0.0.1:PORT HOST'), or give its address here.
+    """
+    with Dashboard(source, port) as served:
+        if as_json:
+            emit_json({"address": served.address})
+        error_console().print(f"dashboard  {served.address}   (Ctrl-C ends it)", markup=False)
+        try:
+            served.wait()
+        except KeyboardInterrupt:
+            error_console().print("the dashboard is closed; the run goes on", markup=False)

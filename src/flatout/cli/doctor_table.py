@@ -1,0 +1,106 @@
+"""What `flatout doctor` prints: one sentence, where a step goes, then the remedies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+
+from rich.table import Table
+from rich.text import Text
+
+from flatout.cli.output import console, say, say_error
+from flatout.cli.words import count_text
+from flatout.doctor.record import PHASES, Ceiling, DoctorRecord, Remedy, Trial
+from flatout.doctor.rules_words import duration, share, times
+
+WORDS = {"optimiser": "optimiser", "sync": "device sync", "log": "logging", "evaluate": "evaluation"}
+
+
+def show(record: DoctorRecord) -> None:
+    """Print a record."""
+    if record.exit.code:
+        say_error(_ending(record))
+    if record.verdict is not None and (record.steps or not record.exit.code):
+        console().print(Text(record.verdict.sentence, style="bold"))
+    if record.steps:
+        console().print(_numbers(record))
+    if record.remedies:
+        console().print()
+        console().print(_remedies(record), soft_wrap=False)
+        for number, remedy in enumerate(record.remedies, 1):
+            console().print(f"{number}. {remedy.name}: {remedy.how}", markup=False)
+            if remedy.trial is not None and remedy.trial.note:
+                console().print(f"   {remedy.trial.note}", markup=False)
+    for warning in record.warnings:
+        say(warning)
+
+
+def _ending(record: DoctorRecord) -> str:
+    number = count_text(len(record.steps) + record.num_warmup if record.steps else 0, "step")
+    last = (record.exit.error or "").strip().splitlines()
+    why = f": {last[-1]}" if last else ""
+    return f"the script itself ended with exit code {record.exit.code} after {number}{why}"
+
+
+def _numbers(record: DoctorRecord) -> Table:
+    mean = {phase: fmean(step.seconds.get(phase, 0.0) for step in record.steps) for phase in PHASES}
+    step_s = sum(mean.values())
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_row("step", f"{duration(step_s)}, the mean of {len(record.steps):,}: {_split(mean, step_s)}")
+    for loader in record.loaders[:1]:
+        stages = {stage: seconds for stage, seconds in loader.seconds.items() if seconds > 0}
+        where = count_text(loader.num_workers, "worker") if loader.num_workers else "the training thread"
+        if stages:
+            table.add_row(
+                "batch", f"{duration(sum(stages.values()))} in {where}: {_split(stages, sum(stages.values()))}"
+            )
+    if record.ceiling is not None:
+        table.add_row("ceiling", _ceiling(record.ceiling))
+    if record.overhead is not None:
+        table.add_row("overhead", f"{record.overhead:.1%} of a step for watching")
+    return table
+
+
+def _split(seconds: Mapping[str, float], total: float) -> str:
+    """The larger parts, in order of size."""
+    parts = sorted(
+        ((s, phase) for phase, s in seconds.items() if total > 0 and s / total >= 0.005), reverse=True
+    )
+    return ", ".join(f"{WORDS.get(phase, phase.replace('_', ' '))} {share(s / total)}" for s, phase in parts)
+
+
+def _ceiling(ceiling: Ceiling) -> str:
+    alone = (
+        f"; the loader alone takes {duration(ceiling.loader_batch_s)} a batch" if ceiling.loader_batch_s else ""
+    )
+    interval = f"({ceiling.low:.2f} to {ceiling.high:.2f})"
+    return f"{times(ceiling.gain)} {interval} is the most that any better data path could give{alone}"
+
+
+def _remedies(record: DoctorRecord) -> Table:
+    has_trials = any(remedy.trial is not None for remedy in record.remedies)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("#", "remedy", "predicted", *(["measured"] if has_trials else []), "because", "cost"):
+        table.add_column(name, overflow="fold", no_wrap=name in ("#", "remedy", "predicted"))
+    for number, remedy in enumerate(record.remedies, 1):
+        measured = [Text(_measured(remedy.trial))] if has_trials else []
+        cells = [Text(remedy.evidence), Text(remedy.cost + _doubt(remedy))]
+        table.add_row(str(number), remedy.name, _predicted(remedy), *measured, *cells)
+    return table
+
+
+def _predicted(remedy: Remedy) -> str:
+    return times(remedy.predicted_gain) if remedy.predicted_gain is not None else "?"
+
+
+def _measured(trial: Trial | None) -> str:
+    if trial is None:
+        return "not tried"
+    if trial.low == trial.high:
+        return "not possible"
+    kept = "kept" if trial.is_kept else "left"
+    return f"{times(trial.gain)} ({trial.low:.2f} to {trial.high:.2f}), {kept}"
+
+
+def _doubt(remedy: Remedy) -> str:
+    return "; changes results" if remedy.changes_results else ""

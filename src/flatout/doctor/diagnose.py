@@ -1,0 +1,87 @@
+"""diagnose: a record of what was seen in, the same with verdict and remedies out. Nothing is measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from flatout.doctor.record import DoctorRecord, Remedy
+from flatout.doctor.rules_case import Case, look_at
+from flatout.doctor.rules_compute import COMPUTE_RULES
+from flatout.doctor.rules_data import DATA_RULES
+from flatout.doctor.rules_loop import LOOP_RULES
+from flatout.doctor.rules_warnings import WARNINGS
+from flatout.doctor.rules_workers import WORKER_RULES
+from flatout.doctor.verdict import give_verdict
+
+MIN_GAIN = 1.05
+"""A remedy that is predicted to give less is not worth a line."""
+CERTAINTY = {
+    "workers": 1.0,
+    "persistent": 1.0,
+    "evaluate_less": 1.0,
+    "log_less": 1.0,
+    "forward_once": 1.0,
+    "cache": 0.9,
+    "collate": 0.9,
+    "padding": 0.9,
+    "shard": 0.8,
+    "preload": 0.8,
+    "batch_augment": 0.8,
+    "prefetch": 0.7,
+}
+"""How far a prediction is trusted when remedies are put in order; 0.6 for the others."""
+
+
+CURE = {
+    "too_few_workers": "workers",
+    "too_many_workers": "workers",
+    "worker_restart": "persistent",
+    "slow_iterable": "workers",
+    "slow_sample": "cache",
+    "small_files": "cache",
+    "cold_disk": "cache",
+    "slow_decode": "cache",
+    "augmentation": "batch_augment",
+    "huge_collate": "collate",
+    "hand_over": "workers",
+    "evaluation": "evaluate_less",
+    "logging": "log_less",
+    "padding": "padding",
+    "copies": "pin_memory",
+}
+"""The remedy that takes away what the verdict names: it stands first, if it gains anything."""
+
+
+def diagnose(record: DoctorRecord) -> DoctorRecord:
+    """The record with verdict, remedies (the most promising first) and warnings filled in; pure."""
+    case = look_at(record)
+    verdict = give_verdict(case)
+    remedies = () if verdict.disease in ("healthy", "unknown") else tuple(_remedies(case, verdict.disease))
+    warnings = [text for rule in WARNINGS for text in rule(case) if text not in record.warnings]
+    return replace(record, verdict=verdict, remedies=remedies, warnings=(*record.warnings, *warnings))
+
+
+def order_of(remedy: Remedy) -> float:
+    """What is to be expected of a remedy: its predicted gain, as far as the prediction is to be trusted."""
+    if remedy.predicted_gain is None:
+        return 1.0
+    return 1.0 + (remedy.predicted_gain - 1.0) * CERTAINTY.get(remedy.name, 0.6)
+
+
+def _remedies(case: Case, disease: str) -> list[Remedy]:
+    """The cure of what is named first, then the others by what is to be expected of them.
+
+    Those whose gain nobody can tell are given only where it is the computation that rules.
+    """
+    found = [remedy for remedy in _all(case) if (remedy.predicted_gain or MIN_GAIN) >= MIN_GAIN]
+    if disease != "compute":
+        found = [remedy for remedy in found if remedy.predicted_gain is not None]
+    cure = CURE.get(disease)
+    return sorted(found, key=lambda remedy: (remedy.name == cure, order_of(remedy)), reverse=True)
+
+
+def _all(case: Case) -> Iterator[Remedy]:
+    for rule in (*WORKER_RULES, *DATA_RULES, *LOOP_RULES, *COMPUTE_RULES):
+        if (remedy := rule(case)) is not None:
+            yield remedy

@@ -1,0 +1,112 @@
+"""Remedies in the training loop: less evaluation, logging and padding, copies that do not stop the host."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from flatout.doctor.record import Remedy
+from flatout.doctor.rules_case import Case
+from flatout.doctor.rules_words import duration, share
+
+EVALUATE_LESS = 10
+"""How many times as many steps between two evaluations are advised."""
+LOG_LESS = 50
+"""Steps between two lines of the log that are advised."""
+MIN_SHARE = 0.05
+"""Part of a step below which evaluation, logging and copies are left alone."""
+MIN_PADDING = 0.25
+
+
+def advise_less_evaluation(case: Case) -> Remedy | None:
+    """Evaluation less often, or on fewer batches."""
+    if case.share_of("evaluate") < MIN_SHARE:
+        return None
+    spent_s, often = case.seconds["evaluate"], case.facts.evaluations
+    every = f", once in {1 / often:.3g} steps" if often else ""
+    where = f" ({case.facts.evaluate_place})" if case.facts.evaluate_place else ""
+    fewer = max(1, round(evaluated_batches(case) / EVALUATE_LESS))
+    return Remedy(
+        name="evaluate_less",
+        evidence=f"evaluation{where} takes {share(case.share_of('evaluate'))} of the time{every}: "
+        f"{duration(spent_s)} of each step",
+        predicted_gain=case.gain_without(spent_s * (1 - 1 / EVALUATE_LESS)),
+        cost="fewer points on the validation curve, or rougher ones",
+        how=f"evaluate every {EVALUATE_LESS} times as many steps (Lightning: val_check_interval, "
+        "check_val_every_n_epoch), or on a tenth of the batches (limit_val_batches=0.1)",
+        settings={"evaluate_batches": fewer} if evaluated_batches(case) >= EVALUATE_LESS else {},
+    )
+
+
+def evaluated_batches(case: Case) -> int:
+    """Batches of the largest loader that is only evaluated with; 0 if that is not known."""
+    loaders = [each for each in case.record.loaders if each.name == "evaluate"]
+    return max((math.ceil((each.num_samples or 0) / (each.batch_size or 1)) for each in loaders), default=0)
+
+
+def advise_less_logging(case: Case) -> Remedy | None:
+    """Log every so many steps."""
+    if case.share_of("log") < MIN_SHARE:
+        return None
+    spent_s, calls = case.seconds["log"], case.facts.log_calls
+    each = f" in {calls:.3g} calls a step" if calls else ""
+    where = f" ({case.facts.log_place})" if case.facts.log_place else ""
+    return Remedy(
+        name="log_less",
+        evidence=f"logging{where} takes {share(case.share_of('log'))} of the time{each}: "
+        f"{duration(spent_s)} of each step",
+        predicted_gain=case.gain_without(spent_s * (1 - 1 / LOG_LESS)),
+        cost="fewer points on the curves",
+        how=f"if step % {LOG_LESS} == 0: around what is printed, logged or drawn (Lightning: log_every_n_steps="
+        f"{LOG_LESS})",
+    )
+
+
+def advise_less_padding(case: Case) -> Remedy | None:
+    """Padding to the longest of a batch, and batches of like lengths."""
+    padding = case.loader.padding_share or 0.0
+    trim, sort = case.facts.trim_share, case.facts.sort_share
+    if padding < MIN_PADDING:
+        return None
+    saved = (
+        trim if trim is not None and trim >= 0.5 * (sort or 0.0) else sort if sort is not None else padding / 2
+    )
+    is_trim = trim is not None and saved == trim
+    how = "pad each batch to its own longest sample, in collate_fn: torch.nn.utils.rnn.pad_sequence"
+    if not is_trim:
+        how = "batches of samples of like length (a batch_sampler that sorts by length), each padded to its own"
+    return Remedy(
+        name="padding",
+        evidence=f"{share(padding)} of a batch is padding; {share(saved)} of it all need not be there",
+        predicted_gain=case.gain_without(_shrinks_with_length_s(case) * saved),
+        cost="shapes that change from batch to batch" + ("" if is_trim else "; batches slightly less random"),
+        how=f"{how}; flatout's loader: use_dynamic_padding, length_buckets",
+        changes_results=not is_trim,
+    )
+
+
+def advise_copies(case: Case) -> Remedy | None:
+    """Copies to the device from page-locked memory, beside the computation."""
+    if not case.is_on_gpu or case.share_of("copy") < MIN_SHARE or case.loader.pin_memory:
+        return None
+    return Remedy(
+        name="pin_memory",
+        evidence=f"copies to the device take {share(case.share_of('copy'))} of a step, from pageable memory",
+        predicted_gain=case.gain_without(case.seconds["copy"] / 2),
+        cost="page-locked memory for the batches made ahead",
+        how="DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True)",
+        settings={"pin_memory": True},
+    )
+
+
+def _shrinks_with_length_s(case: Case) -> float:
+    """Seconds of a step that follow the length of the samples: forward, backward, copies; not the optimiser."""
+    return sum(case.seconds[phase] for phase in ("copy", "forward", "backward", "sync"))
+
+
+LOOP_RULES: tuple[Callable[[Case], Remedy | None], ...] = (
+    advise_less_evaluation,
+    advise_less_logging,
+    advise_less_padding,
+    advise_copies,
+)

@@ -1,0 +1,25 @@
+"""What a row of steps comes to: means by phase, and what single long waits add to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flatout.doctor.record import PHASES, Step
+
+
+def mean_seconds(steps: Sequence[Step]) -> dict[str, float]:
+    """Mean seconds by phase; the mean and not the median, because what comes once in a while counts."""
+    total = dict.fromkeys(PHASES, 0.0)
+    for step in steps:
+        for phase, seconds in step.seconds.items():
+            total[phase if phase in total else "other"] += seconds
+    return {phase: seconds / max(len(steps), 1) for phase, seconds in total.items()}
+
+
+def outlying_s(waits: Sequence[float], number: int) -> float:
+    """What the longest `number` waits take above the median, spread over all steps."""
+    if not waits or number <= 0:
+        return 0.0
+    ordered = sorted(waits)
+    median = ordered[len(ordered) // 2]
+    return sum(wait - median for wait in ordered[-min(number, len(ordered)) :]) / len(waits)

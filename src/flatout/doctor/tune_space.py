@@ -1,0 +1,120 @@
+"""What is worth a trial: candidates for each thing that can be changed, none that cannot fit into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from flatout.config.settle import MOST_WORKERS
+from flatout.doctor.tune_facts import Facts
+from flatout.doctor.tune_model import Service, best_workers, predict_batch_s
+from flatout.doctor.tune_setting import AS_IT_IS, ENCODINGS, Setting
+from flatout.loader.memory import CACHE_SHARE, PRELOAD_SHARE, BatchesAhead
+
+MOST_THREADS = 8
+LONGEST_PREFETCH = 32
+NEAR = 1.2
+"""Predictions this close to the best are not believed to differ."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """Which settings may be tried.
+
+    Args:
+        memory_bytes: what batches ahead and samples kept may take.
+        allowed: what may be changed although it changes results, see `TuneOptions`.
+    """
+
+    facts: Facts
+    service: Service
+    memory_bytes: int
+    allowed: frozenset[str] = frozenset()
+
+    @property
+    def most_workers(self) -> int:
+        """More are never tried."""
+        most = MOST_THREADS if self.facts.is_fast else MOST_WORKERS
+        return max(1, min(2 * self.facts.num_cores, most))
+
+    def workers(self, now: Setting) -> list[Setting]:
+        """The model's best, its neighbours, and none where that is predicted to do.
+
+        What the model knows does not hold for samples that are in memory: a few workers are tried then.
+        """
+        depth = now.prefetch_factor if now.num_workers else 2
+        best = best_workers(self.service, self._most_that_fit(now))
+        wanted = {best - 1, best, best + 1} if now.cache == "none" else {0, 1, 2}
+        least_s = predict_batch_s(self.service, best)
+        if now.cache == "none" and predict_batch_s(self.service, 0) > NEAR * least_s:
+            wanted.discard(0)
+        numbers = sorted(number for number in wanted if 0 <= number <= self.most_workers)
+        found = (now.changed(num_workers=number, prefetch_factor=depth) for number in numbers)
+        return self._with(now, map(self._shallower, found))
+
+    def prefetch(self, now: Setting) -> list[Setting]:
+        """Half and twice as many batches ahead."""
+        if not now.num_workers:
+            return [now]
+        depths = (now.prefetch_factor // 2, 2 * now.prefetch_factor)
+        wanted = (now.changed(prefetch_factor=d) for d in depths if 1 <= d <= LONGEST_PREFETCH)
+        return self._with(now, wanted)
+
+    def cache(self, now: Setting) -> list[Setting]:
+        """Samples kept in memory or on the device, where they fit."""
+        facts, room = self.facts, min(self.memory_bytes, self.facts.free_bytes)
+        wanted = []
+        if not facts.is_fast and facts.sample_bytes * facts.num_all <= PRELOAD_SHARE * room:
+            wanted.append(now.changed(cache="memory", num_workers=0))
+        decoded_bytes = facts.sample_bytes * facts.num_samples
+        if facts.is_fast and facts.is_compressed and facts.cache_size < facts.num_samples:
+            wanted += [now.changed(cache="decoded")] if decoded_bytes <= CACHE_SHARE * room else []
+        if facts.is_fast and facts.has_cuda:
+            wanted.append(now.changed(cache="device"))
+        return self._with(now, wanted)
+
+    def order(self, now: Setting) -> list[Setting]:
+        """Shard by shard, where samples have to be sought on a disk."""
+        facts = self.facts
+        may_help = facts.is_fast and facts.is_shuffled and facts.num_shards > 1 and facts.is_larger_than_memory
+        wanted = [now.changed(order="shard_local")] if "order" in self.allowed and may_help else []
+        return self._with(now, wanted)
+
+    def encoding(self, now: Setting) -> list[Setting]:
+        """Other forms of the fields in the store."""
+        if "encoding" not in self.allowed or not self.facts.is_fast or not self.facts.encodable:
+            return [now]
+        return self._with(now, (now.changed(encoding=name) for name in (AS_IT_IS, *ENCODINGS)))
+
+    def batch_size(self, now: Setting) -> list[Setting]:
+        """Half, twice and four times as many samples."""
+        if "batch_size" not in self.allowed or self.facts.has_tokens:
+            return [now]
+        sizes = (now.batch_size // 2, 2 * now.batch_size, 4 * now.batch_size)
+        most = max(1, self.facts.num_samples // 2)
+        return self._with(now, (now.changed(batch_size=size) for size in sizes if 1 <= size <= most))
+
+    def fits(self, setting: Setting) -> bool:
+        """Whether its batches ahead are within the memory budget, and in /dev/shm where they go through it."""
+        ahead = BatchesAhead(
+            setting.num_workers, setting.prefetch_factor, setting.batch_size, self.facts.sample_bytes
+        )
+        room = self.memory_bytes
+        if not self.facts.is_fast and setting.num_workers and self.facts.shared_bytes is not None:
+            room = min(room, self.facts.shared_bytes)
+        return ahead.num_bytes <= room
+
+    def _most_that_fit(self, now: Setting) -> int:
+        """Workers with one batch ahead of each."""
+        numbers = range(self.most_workers, 0, -1)
+        return next((n for n in numbers if self.fits(now.changed(num_workers=n, prefetch_factor=1))), 0)
+
+    def _shallower(self, setting: Setting) -> Setting:
+        """With as many batches ahead as fit."""
+        while setting.prefetch_factor > 1 and not self.fits(setting):
+            setting = setting.changed(prefetch_factor=setting.prefetch_factor // 2)
+        return setting
+
+    def _with(self, now: Setting, wanted: Iterable[Setting]) -> list[Setting]:
+        """What stands now, and those that fit."""
+        return list(dict.fromkeys([now, *(setting for setting in wanted if self.fits(setting))]))

@@ -1,0 +1,227 @@
+"""Compare: two records of one kind in; where they differ in settings, speed, metrics and machine out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flatout.doctor.record import DoctorRecord, LoaderFacts
+from flatout.errors import RecordError
+from flatout.report.quantity import BYTES, CORES, PLAIN, RATE, SECONDS, SHARE, TIMES, Quantity, number_text
+from flatout.report.run import RunRecord
+from flatout.report.settings import Difference, differences, value_text
+from flatout.report.source import Record, read_source
+from flatout.report.stack import name_of
+from flatout.report.steps import StepTable
+
+SLIGHT = 0.02
+"""Speeds closer than that are called the same: runs differ as much by themselves."""
+_LOADER_SETTINGS = (
+    "num_workers",
+    "batch_size",
+    "prefetch_factor",
+    "persistent_workers",
+    "pin_memory",
+    "start_method",
+    "dataset",
+)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number of both records."""
+
+    name: str
+    first: float | None
+    second: float | None
+    quantity: Quantity
+    more_is_better: bool | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """The second in firsts."""
+        if not self.first or self.second is None or self.first <= 0 or self.second < 0:
+            return None
+        return self.second / self.first
+
+    @property
+    def is_better(self) -> bool | None:
+        """Whether the second is; None where that cannot be said, or they are about the same."""
+        if self.ratio is None or self.more_is_better is None or abs(self.ratio - 1) < SLIGHT:
+            return None
+        return (self.ratio > 1) == self.more_is_better
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"name": self.name, "first": self.first, "second": self.second, "ratio": self.ratio}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What two records differ in."""
+
+    kind: str
+    """`run` or `doctor`."""
+    names: tuple[str, str]
+    records: tuple[Record, Record]
+    verdict: str
+    settings: tuple[Difference, ...]
+    speed: tuple[Measure, ...]
+    metrics: tuple[Measure, ...]
+    machine: tuple[Difference, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, without the records themselves."""
+        return {
+            "kind": f"flatout.comparison.{self.kind}",
+            "first": self.names[0],
+            "second": self.names[1],
+            "verdict": self.verdict,
+            "settings": [vars(each) for each in self.settings],
+            "speed": [each.to_json() for each in self.speed],
+            "metrics": [each.to_json() for each in self.metrics],
+            "machine": [vars(each) for each in self.machine],
+        }
+
+
+def compare(first: str | Path | Record, second: str | Path | Record) -> Comparison:
+    """Two runs, or two records of the doctor, in; their differences out.
+
+    Raises:
+        RecordError: one cannot be read, or they are of different kinds.
+    """
+    one, other = read_source(first), read_source(second)
+    if isinstance(one, RunRecord) and isinstance(other, RunRecord):
+        return _compare_runs(one, other)
+    if isinstance(one, DoctorRecord) and isinstance(other, DoctorRecord):
+        return _compare_doctors(one, other)
+    raise RecordError("one is the record of a run, the other the doctor's; two of a kind were wanted")
+
+
+def _compare_runs(first: RunRecord, second: RunRecord) -> Comparison:
+    names = _names(first.name, second.name, first.folder, second.folder)
+    speed = _both(_run_speed(first), _run_speed(second))
+    machine = tuple(differences(_run_machine(first), _run_machine(second)))
+    one, other = first.last_metrics, second.last_metrics
+    metrics = [
+        Measure(name, one.get(name), other.get(name), PLAIN)
+        for name in [*one, *(n for n in other if n not in one)]
+    ]
+    return Comparison(
+        kind="run",
+        names=names,
+        records=(first, second),
+        verdict=_verdict(names, speed[0], is_same_machine=not _differ(first.machine, second.machine)),
+        settings=tuple(differences(first.config, second.config)),
+        speed=speed,
+        metrics=tuple(metrics),
+        machine=machine,
+    )
+
+
+def _compare_doctors(first: DoctorRecord, second: DoctorRecord) -> Comparison:
+    names = _names(first.script, second.script, first.script, second.script)
+    speed = _both(_doctor_speed(first), _doctor_speed(second))
+    return Comparison(
+        kind="doctor",
+        names=names,
+        records=(first, second),
+        verdict=_verdict(names, speed[0], is_same_machine=not _differ(first.machine, second.machine)),
+        settings=tuple(differences(_doctor_settings(first), _doctor_settings(second))),
+        speed=speed,
+        metrics=(),
+        machine=tuple(differences(first.machine, second.machine)),
+    )
+
+
+def _run_speed(run: RunRecord) -> list[Measure]:
+    speed = run.speed
+    step_s = None if speed.step_ms is None else speed.step_ms / 1000
+    slow_s = None if speed.step_p95_ms is None else speed.step_p95_ms / 1000
+    return [
+        Measure("speed", speed.samples_per_s, None, RATE, True),
+        Measure("median step", step_s, None, SECONDS, False),
+        Measure("95 % of the steps below", slow_s, None, SECONDS, False),
+        Measure("waiting for data", speed.data_wait_share, None, SHARE, False),
+        Measure("training", speed.train_s, None, SECONDS),
+        Measure("first step", speed.first_step_s, None, SECONDS, False),
+        Measure("steps", speed.num_steps, None, PLAIN),
+        Measure("busy cores", speed.cpu_share, None, CORES),
+        Measure("peak memory", speed.peak_rss_bytes, None, BYTES, False),
+    ]
+
+
+def _doctor_speed(record: DoctorRecord) -> list[Measure]:
+    ceiling, steps = record.ceiling, StepTable.of(record.steps)
+    found = [
+        Measure("speed", steps.samples_per_s(), None, RATE, True),
+        Measure("median step", steps.median_s(), None, SECONDS, False),
+        Measure("waiting for data", steps.wait_share(), None, SHARE, False),
+        Measure("step, data in memory", ceiling.resident_step_s if ceiling else None, None, SECONDS, False),
+        Measure("loader alone, a batch", ceiling.loader_batch_s if ceiling else None, None, SECONDS, False),
+        Measure("most to win", ceiling.gain if ceiling else None, None, TIMES),
+    ]
+    phases = steps.means().items()
+    return [
+        *found,
+        *(Measure(f"of a step: {name_of(name)}", value, None, SECONDS, False) for name, value in phases),
+    ]
+
+
+def _both(first: Iterable[Measure], second: Iterable[Measure]) -> tuple[Measure, ...]:
+    """Each measure with both values; those that neither has are left out."""
+    one, other = ({each.name: each for each in side} for side in (first, second))
+    found = []
+    for name, sample in {**other, **one}.items():
+        values = [side[name].first if name in side else None for side in (one, other)]
+        found.append(Measure(name, values[0], values[1], sample.quantity, sample.more_is_better))
+    found.sort(key=lambda each: each.name not in ("speed", "median step"))
+    return tuple(each for at, each in enumerate(found) if at == 0 or (each.first, each.second) != (None, None))
+
+
+def _verdict(names: tuple[str, str], speed: Measure, *, is_same_machine: bool) -> str:
+    told, ratio = f"{names[1]} against {names[0]}: ", speed.ratio
+    if ratio is None:
+        return f"{told}one of them measured no speed."
+    if abs(ratio - 1) < SLIGHT:
+        told += "as fast, within 2 %"
+    else:
+        told += f"{number_text(ratio)} times as fast" if ratio > 1 else f"{number_text(1 / ratio)} times slower"
+    told += f" ({speed.quantity.text(speed.first)}, then {speed.quantity.text(speed.second)})."
+    return told if is_same_machine else f"{told} Their machines differ: that is not the settings' doing alone."
+
+
+def _names(first: str, second: str, first_long: str, second_long: str) -> tuple[str, str]:
+    if first != second:
+        return first, second
+    return (first_long, second_long) if first_long != second_long else (f"{first} (A)", f"{second} (B)")
+
+
+def _run_machine(run: RunRecord) -> dict[str, Any]:
+    given = {"device": run.device, "num_devices": run.num_devices, "precision": run.precision}
+    return {**run.machine, **given, "versions": dict(run.versions)}
+
+
+def _differ(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Free memory and the like change from minute to minute; what a machine is does not."""
+    changing = ("free", "shared", "load", "date", "time")
+    found = differences(first, second)
+    return any(not any(word in each.name for word in changing) for each in found)
+
+
+def _doctor_settings(record: DoctorRecord) -> dict[str, Any]:
+    loaders: dict[str, LoaderFacts] = {}
+    for loader in record.loaders:
+        loaders.setdefault(loader.name, loader)
+    found: dict[str, Any] = {
+        name: {setting: getattr(loader, setting) for setting in _LOADER_SETTINGS}
+        for name, loader in loaders.items()
+    }
+    return {"script": record.script, "arguments": list(record.arguments), **found}
+
+
+def difference_texts(difference: Difference) -> tuple[str, str]:
+    """Both values as they are shown."""
+    return value_text(difference.first), value_text(difference.second)

@@ -1,0 +1,131 @@
+"""The ceiling from blocks of steps, and from waits."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flatout.doctor.ceiling import ceiling_of, resident_seconds
+from flatout.doctor.ceiling_plan import SHORT_EPOCH, block_steps, in_turns, used_up_first
+from flatout.doctor.ceiling_sources import LoaderSource, ResidentSource, keep_batches
+from flatout.doctor.record import PHASES, Step
+from flatout.doctor.steps import Steps
+from flatout.doctor.steps_phases import Phases
+from flatout.doctor.steps_trace import BlockRow, Span, Trace
+
+
+def steps_of(*waits: float, work: float = 1.0) -> Steps:
+    each = [Step(0.0, dict.fromkeys(PHASES, 0.0) | {"wait": wait, "forward": work}) for wait in waits]
+    return Steps(tuple(each), 5, 0.0, 1.0)
+
+
+def blocks_of(base: list[float], resident: list[float]) -> list[BlockRow]:
+    """Four steps a block, one block after the other."""
+    at, rows = 0.0, []
+    for number, pair in enumerate(zip(base, resident, strict=True)):
+        for name, seconds in zip(("base", "resident"), pair, strict=True):
+            rows.append(BlockRow(name, number, at, at + 4 * seconds, 4, seconds))
+            at += 4 * seconds
+    return rows
+
+
+def test_the_gain_is_the_ratio_of_the_blocks() -> None:
+    trace = Trace(1, blocks=blocks_of([3.0, 3.3, 2.7], [1.0, 1.1, 0.9]), alone=(10.0, 5))
+    found = ceiling_of(trace, steps_of(2.0, 2.0), Phases(trace))
+    assert found is not None
+    assert found.gain == pytest.approx(3.0)
+    assert found.low == pytest.approx(3.0)
+    assert found.loader_batch_s == 2.0
+
+
+def test_noise_makes_it_less_sure() -> None:
+    trace = Trace(1, blocks=blocks_of([3.0, 2.0, 4.0, 3.0], [1.0, 1.1, 0.9, 1.3]))
+    found = ceiling_of(trace, steps_of(2.0), Phases(trace))
+    assert found is not None
+    assert found.low < found.gain < found.high
+
+
+def test_the_doctors_own_time_does_not_count() -> None:
+    blocks = blocks_of([2.0, 2.0], [1.0, 1.0])
+    own = [Span(block.start, block.start + 2.0, "own") for block in blocks if block.name == "resident"]
+    trace = Trace(1, blocks=blocks, spans=own)
+    found = ceiling_of(trace, steps_of(1.0), Phases(trace))
+    assert found is not None
+    assert found.gain == pytest.approx(4.0)
+    assert resident_seconds(trace, Phases(trace)) == (
+        {phase: pytest.approx(0.5 if phase == "other" else 0.0) for phase in PHASES if phase != "evaluate"},
+        0.25,
+    )
+
+
+def test_one_round_is_not_enough() -> None:
+    trace = Trace(1, blocks=blocks_of([3.0], [1.0]))
+    found = ceiling_of(trace, steps_of(3.0, 3.0), Phases(trace))
+    assert found is not None
+    assert found.gain == pytest.approx(4.0)
+
+
+@given(st.lists(st.floats(0.0, 5.0), min_size=1, max_size=60))
+def test_from_waits(waits: list[float]) -> None:
+    found = ceiling_of(Trace(1), steps_of(*waits), Phases(Trace(1)))
+    assert found is not None
+    assert found.gain == pytest.approx((len(waits) + sum(waits)) / len(waits))
+    assert 1.0 <= found.low <= found.gain + 1e-9
+    assert found.gain <= found.high + 1e-9
+
+
+def test_without_steps_there_is_none() -> None:
+    assert ceiling_of(Trace(1), steps_of(), Phases(Trace(1))) is None
+
+
+@given(st.floats(1e-5, 30.0), st.integers(0, 16), st.none() | st.integers(1, 500))
+def test_blocks_are_whole_rounds_and_whole_short_epochs(step_s: float, workers: int, epoch: int | None) -> None:
+    steps = block_steps(step_s, workers, epoch)
+    assert steps >= max(4, workers)
+    unit = epoch if epoch is not None and epoch <= SHORT_EPOCH else max(workers, 1)
+    assert steps % unit == 0
+
+
+def source_of(name: str, *epoch: int) -> LoaderSource:
+    return LoaderSource(name, lambda: iter(epoch), next)
+
+
+def test_a_source_goes_on_after_its_epoch() -> None:
+    source = source_of("base", 1, 2, 3)
+    assert [source.next() for _ in range(7)] == [1, 2, 3, 1, 2, 3, 1]
+    assert source.num_starts == 3
+
+
+def test_a_closed_source_gives_nothing() -> None:
+    source = source_of("base", 1)
+    source.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        source.next()
+
+
+def test_sources_take_turns() -> None:
+    sources = [source_of("a", 1), source_of("b", 1)]
+    blocks = list(in_turns(sources, 4, 0.1, range(3)))
+    assert [block.source.name for block in blocks] == ["a", "b"] * 3
+    assert [block.round for block in blocks] == [0, 0, 1, 1, 2, 2]
+
+
+def test_batches_made_ahead_are_used_up_first() -> None:
+    class Ahead(LoaderSource):
+        @property
+        def num_ahead(self) -> int:
+            return 4
+
+    source = Ahead("base", lambda: iter(range(100)), next)
+    assert used_up_first(source, 0.1) == 4
+    assert used_up_first(source, 10.0) == 1
+    assert source.next() == 4
+
+
+def test_resident_batches_are_copies() -> None:
+    import torch
+
+    source = ResidentSource(keep_batches(LoaderSource("base", lambda: iter([torch.zeros(2)] * 3), next)))
+    source.next().add_(1)
+    assert all(float(source.next().sum()) == 0 for _ in range(9))

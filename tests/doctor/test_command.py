@@ -1,0 +1,111 @@
+"""`flatout doctor` as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.doctor import scripts
+
+from flatout.cli.doctor_table import show
+from flatout.cli.main import main
+from flatout.doctor.diagnose import diagnose
+from flatout.doctor.observe_overhead import measure_overhead
+from flatout.doctor.record import DoctorRecord, Exit, Trial, read_record
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_remedies_are_tried_in_the_same_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = scripts.write(here, scripts.PLAIN.replace("wait=0.001", "wait=0.003"))
+    given = [
+        "doctor",
+        "--steps",
+        "20",
+        "--try",
+        "--json",
+        "--report",
+        "page.html",
+        "-o",
+        "record.json",
+        str(script),
+    ]
+    assert main(given) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["exit"]["was_stopped"]
+    assert shown["verdict"]["sentence"]
+    tried = {remedy["name"]: remedy["trial"] for remedy in shown["remedies"] if remedy["trial"]}
+    assert tried
+    best = max(tried.values(), key=lambda trial: trial["gain"])
+    assert best["is_kept"]
+    assert 1.0 < best["low"] <= best["gain"] <= best["high"]
+    assert best["gain"] < shown["ceiling"]["high"] * 1.5
+    assert all(trial["losses_agree"] in (True, None) for trial in tried.values())
+    assert read_record(here / "record.json").to_json() == shown
+    assert "<html" in (here / "page.html").read_text()
+
+
+def test_what_is_printed(plain: DoctorRecord, capsys: pytest.CaptureFixture[str]) -> None:
+    record = diagnose(plain)
+    first = replace(record.remedies[0], trial=Trial(2.5, 2.0, 3.0, is_kept=True, note="same numbers"))
+    show(replace(record, remedies=(first, *record.remedies[1:])))
+    out = capsys.readouterr().out
+    assert record.verdict is not None
+    assert record.verdict.sentence in out
+    assert re.search(r"step\s+[\d.]+ ms, the mean of 2[01]: wait \d\d %", out)
+    assert "is the most that any better data path could" in out
+    assert "2.5x (2.00 to" in out
+    assert first.how in out
+
+
+def test_a_crash_is_named_first(capsys: pytest.CaptureFixture[str], plain: DoctorRecord) -> None:
+    show(replace(plain, exit=Exit(1, False, "Traceback\nValueError: bad [sample]\n")))
+    assert "exit code 1 after 2" in (shown := capsys.readouterr()).err
+    assert "ValueError: bad [sample]" in shown.err
+
+
+def test_a_crash_has_the_scripts_exit_code(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    script = scripts.write(here, "raise SystemExit(3)")
+    assert main(["doctor", str(script)]) == 3
+    assert "exit code 3" in capfd.readouterr().err
+
+
+def test_a_script_that_is_not_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "nothing.py"]) == 2
+    assert "nothing.py is no file" in capsys.readouterr().err
+
+
+def test_full_and_try_exclude_each_other(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--try", "--full", "x.py"]) == 2
+    assert "--full" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_results_are_the_scripts_own_with_full(here: Path) -> None:
+    script = scripts.write(here, scripts.SHORT)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    alone = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, check=True
+    )
+    command = [sys.executable, "-c", "from flatout.cli.main import main; raise SystemExit(main())"]
+    watched = subprocess.run(
+        [*command, "doctor", "--full", str(script)], env=environment, capture_output=True, text=True, check=True
+    )
+    (line,) = [line for line in alone.stdout.splitlines() if line.startswith("last loss")]
+    assert line in watched.stdout.splitlines()
+
+
+@pytest.mark.slow
+def test_watching_costs_little(here: Path) -> None:
+    script = scripts.write(here, scripts.PLAIN)
+    assert measure_overhead(script, num_rounds=2) < 0.1

@@ -1,0 +1,110 @@
+"""Parts of the diagnosis: what kind of function it is, whose cores they are, what a number reads like."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.doctor.made_records import GIB, made_record
+
+from flatout.doctor.record import FunctionCost
+from flatout.doctor.rules_case import look_at
+from flatout.doctor.rules_facts import Facts, read_facts
+from flatout.doctor.rules_machine import machine_of
+from flatout.doctor.rules_making import costliest, is_augmentation, kind_of
+from flatout.doctor.rules_words import count, duration, place, share, times
+from flatout.doctor.rules_workers import most_workers
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "kind"),
+    [
+        ("decode_scan", "train.py", "decode"),
+        ("zlib.decompress", "train.py", "decode"),
+        ("augment_beat", "train.py", "augment"),
+        ("RandomFlip.__call__", "/v/site-packages/torchio/x.py", "augment"),
+        ("f", "/v/site-packages/scipy/signal/_signaltools.py", "augment"),
+        ("f", "/v/site-packages/PIL/ImageFile.py", "decode"),
+        ("f", "/home/random/openings/train.py", "other"),
+    ],
+)
+def test_functions_are_told_apart_by_name_and_library(name: str, file: str, kind: str) -> None:
+    assert kind_of(FunctionCost(name, file, 1, 0.1, 1.0)) == kind
+
+
+def test_the_datasets_entry_is_not_the_costliest_function() -> None:
+    functions = (
+        FunctionCost("Set.__getitem__", "t.py", 1, 0.2, 1.0),
+        FunctionCost("work", "t.py", 9, 0.1, 1.0),
+    )
+    found = costliest(look_at(made_record(loader={"functions": functions})))
+    assert found is not None
+    assert found.name == "work"
+
+
+def test_random_draws_alone_are_no_augmentation_where_decoding_takes_the_time() -> None:
+    functions = (FunctionCost("decode", "t.py", 1, 0.19, 1.0), FunctionCost("flip", "t.py", 9, 0.002, 1.0))
+    stages = {"fetch": 0.0, "prepare": 0.2, "collate": 0.001}
+    record = made_record(stages=stages, loader={"functions": functions}, facts={"draws_random": True})
+    assert not is_augmentation(look_at(record))
+    unnamed = replace(record, loaders=(replace(record.loaders[0], functions=()),))
+    assert is_augmentation(look_at(unnamed))
+
+
+def test_cores_that_others_take_are_not_counted() -> None:
+    """Two workers on four cores that wait for a core as long as they run: others have the rest."""
+    stages = {"fetch": 0.0, "prepare": 0.2, "collate": 0.0}
+    record = made_record(
+        compute_s=0.02,
+        stages=stages,
+        num_workers=2,
+        loader={"cpu_seconds": 0.1},
+        facts={"loader_cpu_wait_s": 0.1, "compute_cpu_s": 0.02},
+    )
+    case = look_at(record)
+    assert case.num_cores == pytest.approx(1.2, rel=0.05)
+    assert case.io_s == pytest.approx(0.0)
+    alone = replace(record, facts={**record.facts, "loader_cpu_wait_s": 0.0})
+    assert look_at(alone).num_cores == 4
+    assert look_at(alone).io_s == pytest.approx(0.1)
+
+
+def test_a_sample_that_waited_for_a_core_is_no_slow_sample() -> None:
+    """Its seconds do not explain the waiting; a slow one's do."""
+    stages = {"fetch": 0.0, "prepare": 0.0001, "collate": 0.0001}
+    record = made_record(stages=stages, num_workers=2, loader={"slowest": 900.0})
+    steps = tuple(replace(step, seconds={**step.seconds, "wait": 0.05}) for step in record.steps)
+    assert not look_at(replace(record, steps=steps)).has_slow_samples
+
+
+def test_unknown_facts_are_left_aside() -> None:
+    assert read_facts({"num_threads": 3, "colour": "blue"}) == Facts(num_threads=3)
+
+
+def test_the_machine_of_a_record_is_that_of_the_platform_rules() -> None:
+    machine = machine_of({"system": "win32", "num_cores": 8, "gpu": {"name": "A", "memory_bytes": GIB}})
+    assert machine.is_windows
+    assert machine.gpu is not None
+    assert machine_of({}).num_cores == 1
+
+
+@pytest.mark.parametrize(
+    ("system", "cpu_share", "expected"), [("linux", 1.0, 4), ("linux", 0.1, 8), ("win32", 1.0, 0)]
+)
+def test_workers_are_bounded_by_platform_and_waiting(system: str, cpu_share: float, expected: int) -> None:
+    stages = {"fetch": 0.1, "prepare": 0.0, "collate": 0.001}
+    record = made_record(stages=stages, cpu_share=cpu_share, machine={"system": system})
+    assert most_workers(look_at(record)) == expected
+
+
+def test_numbers_read_well() -> None:
+    assert [duration(s) for s in (123.4, 2.13, 0.0314, 0.0042, 0.00002)] == [
+        "123 s",
+        "2.1 s",
+        "31 ms",
+        "4.2 ms",
+        "20 us",
+    ]
+    assert (share(0.617), times(1.234), times(2.61)) == ("62 %", "1.23x", "2.6x")
+    assert (count(1, "file"), count(320, "file"), count(1.5, "file")) == ("1 file", "320 files", "1.5 files")
+    assert place("/home/me/train.py", 12) == "train.py:12"

@@ -1,0 +1,146 @@
+"""Charts: well-formed pictures with every point inside, whatever the numbers and names are."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.report.records import doctor_record, remedies
+
+from flatout.doctor.record import Remedy, Trial
+from flatout.report.canvas import WIDTH, make_axis
+from flatout.report.doctor_charts import (
+    steps_chart,
+    throughput_chart,
+    timeline_chart,
+)
+from flatout.report.gains import gain_chart
+from flatout.report.lines import HEIGHT, Line, line_chart
+from flatout.report.page import Chart
+from flatout.report.quantity import BYTES, PLAIN, SECONDS, SHARE
+from flatout.report.stack import Bar, band_chart, bar_chart
+from flatout.report.steps import StepTable
+
+ANY = st.floats(allow_nan=True, allow_infinity=True)
+NAMES = st.text(max_size=8) | st.just("<script>\"'&")
+
+
+def tree(chart: Chart | None) -> ElementTree.Element:
+    assert chart is not None
+    return ElementTree.fromstring(chart.svg)
+
+
+def places(picture: ElementTree.Element) -> list[tuple[float, float]]:
+    found = []
+    for element in picture.iter():
+        found += [tuple(map(float, pair.split(","))) for pair in element.get("points", "").split()]
+        if element.tag == "circle":
+            found.append((float(element.attrib["cx"]), float(element.attrib["cy"])))
+    return found
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(ANY, ANY), max_size=40), st.sampled_from([PLAIN, SHARE, BYTES, SECONDS]))
+def test_any_points_are_drawn_inside(points: list[tuple[float, float]], quantity: Any) -> None:
+    chart = line_chart("t", [Line("one", points, "k0")], quantity, "step")
+    if not any(math.isfinite(x) and math.isfinite(y) for x, y in points):
+        assert chart is None
+        return
+    for x, y in places(tree(chart)):
+        assert 0 <= x <= WIDTH
+        assert 0 <= y <= HEIGHT
+
+
+@given(NAMES)
+def test_names_stay_text(name: str) -> None:
+    name = "".join(letter for letter in name if letter.isprintable())
+    chart = line_chart(name, [Line(name, [(1, 2.0), (2, 3.0)], "k0")], PLAIN, name)
+    assert {element.tag for element in tree(chart).iter()} <= {
+        "svg", "title", "desc", "text", "line", "polyline", "circle", "rect",
+    }  # fmt: skip
+
+
+@given(st.lists(ANY.filter(math.isfinite), min_size=1, max_size=5), st.booleans())
+def test_an_axis_is_never_without_length(values: list[float], whole: bool) -> None:
+    axis = make_axis(values, SECONDS, 10, 300, whole=whole)
+    assert axis.ticks[0] < axis.ticks[-1]
+    assert all(10 <= axis.place(value) <= 300 for value in values)
+
+
+def test_the_numbers_beside_a_chart() -> None:
+    points = [(float(at), float(at)) for at in range(1, 6)]
+    chart = line_chart("t", [Line("a", points, "k0"), Line("none", [], "k1")], SECONDS, "step")
+    assert chart is not None
+    (row,) = chart.table.rows
+    assert chart.table.headings == ("s", "least", "median", "most", "last")
+    assert [cell.text for cell in row] == ["a", "1", "3", "5", "5"]
+    assert "a: least 1 s, median 3 s" in chart.svg
+    assert "step 3\na: 3 s" in [element.text for element in tree(chart).iter("title")]
+
+
+def test_many_points_are_thinned_and_the_peak_stays() -> None:
+    points = [(float(at), 100.0 if at == 77_777 else 1.0) for at in range(100_000)]
+    chart = line_chart("t", [Line("a", points, "k0")], PLAIN, "step")
+    assert chart is not None
+    assert len(chart.svg) < 40_000
+    drawn = places(tree(chart))
+    assert min(y for _, y in drawn) < max(y for _, y in drawn) - 100
+
+
+def test_one_point_is_a_dot() -> None:
+    assert len(list(tree(line_chart("t", [Line("a", [(1, 2.0)], "k0")], PLAIN, "x")).iter("circle"))) == 1
+
+
+def test_a_bar_is_as_wide_as_its_parts() -> None:
+    picture = tree(bar_chart("t", [Bar("one step", (("wait", 0.03), ("work", 0.01), ("copy", 0.0)))]))
+    wait, work = (float(r.attrib["width"]) for r in picture.iter("rect") if "f" in r.attrib["class"].split())
+    assert wait == pytest.approx(3 * work, abs=0.5)
+
+
+def test_nothing_takes_no_bar() -> None:
+    assert bar_chart("t", [Bar("a", ()), Bar("b", (("wait", 0.0), ("copy", math.nan)))]) is None
+    assert band_chart("t", {"wait": [0.0, 0.0], "copy": []}, "step") is None
+    assert band_chart("t", {"wait": [1.0]}, "step") is None
+
+
+def test_phases_add_up_to_the_step() -> None:
+    steps = StepTable.of(doctor_record(num_steps=1000).steps)
+    assert sum(steps.means().values()) == pytest.approx(0.1, rel=0.01)
+    assert steps.samples_per_s() == pytest.approx(320, rel=0.01)
+    assert steps.wait_share() == pytest.approx(0.6, rel=0.01)
+    chart = steps_chart(steps)
+    assert chart is not None
+    assert "mean of about 10 steps" in chart.note
+    assert {row[0].text for row in chart.table.rows} == {"waiting for data", "forward", "backward", "optimiser"}
+
+
+def test_the_timeline_holds_step_ceiling_and_batch() -> None:
+    chart = timeline_chart(doctor_record(), StepTable.of(doctor_record().steps))
+    names = [row[0].text for row in chart.table.rows] if chart else []
+    assert [n for n in names if n.startswith("one ")] == [
+        "one step",
+        "one step, data in memory",
+        "one batch, in one of 2 workers",
+    ]
+    assert "decoding, transforming" in names
+
+
+def test_throughput_stands_below_its_ceiling() -> None:
+    chart = throughput_chart(doctor_record(), StepTable.of(doctor_record().steps))
+    assert chart is not None
+    assert [cell.text for cell in chart.table.rows[1]] == ["data in memory", *["800"] * 4]
+
+
+def test_gains_with_and_without_trials() -> None:
+    chart = gain_chart(remedies(), 2.5)
+    assert chart is not None
+    assert [[cell.text for cell in row] for row in chart.table.rows] == [
+        ["cache", "2.4x", "2.3x", "2.1x to 2.5x", "kept"],
+        ["workers", "1.6x", "0.98x", "0.9x to 1.05x", "not kept"],
+    ]
+    assert gain_chart(remedies()[2:], 2.5) is None
+    tree(gain_chart([Remedy("<b>", "", None, "", "", trial=Trial(math.nan, 1, math.inf, False))], math.nan))

@@ -1,0 +1,117 @@
+"""Compare: what differs is listed, what does not is not, and faster means faster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.report.records import doctor_record, loader, run_document, write_doctor, write_run
+
+from flatout.cli.main import main
+from flatout.config import Config
+from flatout.errors import RecordError
+from flatout.report import compare, write_comparison
+from flatout.report.comparison import Measure
+from flatout.report.quantity import RATE
+from flatout.report.settings import Difference, differences
+
+
+def faster(folder: Path) -> Path:
+    speed = {**run_document()["speed"], "samples_per_s": 1280.0, "data_wait_share": 0.01, "step_ms": 12.5}
+    config = Config(task="segmentation", batch_size=16, epochs=4, num_workers=4).model_dump(mode="json")
+    return write_run(folder, folder="runs/run-0008", speed=speed, config=config, is_fast=True)
+
+
+def test_two_runs(tmp_path: Path) -> None:
+    found = compare(write_run(tmp_path / "a"), faster(tmp_path / "b"))
+    assert found.verdict == "run-0008 against run-0007: 2 times as fast (640 samples/s, then 1,280 samples/s)."
+    assert found.settings == (Difference("num_workers", 2, 4),)
+    speed = {each.name: each for each in found.speed}
+    assert speed["speed"].ratio == 2.0
+    assert speed["median step"].ratio == 0.5
+    assert speed["speed"].is_better
+    assert speed["median step"].is_better
+    assert speed["training"].is_better is None
+    assert {each.name for each in found.metrics} == {"train_loss", "val_loss", "val_dice"}
+    assert found.machine == ()
+
+
+def test_slower_and_on_another_machine(tmp_path: Path) -> None:
+    other = write_run(tmp_path / "a", machine={"cpu": "Other", "num_cores": 8, "memory_bytes": 1})
+    found = compare(faster(tmp_path / "b"), other)
+    assert "2 times slower" in found.verdict
+    assert "Their machines differ" in found.verdict
+    assert Difference("cpu", "Some CPU", "Other") in found.machine
+
+
+def test_the_same_run_twice(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a")
+    found = compare(run, run)
+    assert found.names == ("run-0007 (A)", "run-0007 (B)")
+    assert "as fast, within 2 %" in found.verdict
+    assert (found.settings, found.machine) == ((), ())
+    assert all(each.is_better is None for each in found.speed)
+
+
+def test_two_records_of_the_doctor(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    second = doctor_record(loaders=(replace(loader(), num_workers=4),), script="other.py")
+    found = compare(write_doctor(tmp_path / "a.json"), second)
+    assert found.kind == "doctor"
+    assert {each.name for each in found.settings} == {"script", "train.num_workers"}
+    assert "of a step: waiting for data" in {each.name for each in found.speed}
+    write_comparison(found, tmp_path / "both.html")
+    assert "other.py" in (tmp_path / "both.html").read_text()
+
+
+def test_different_kinds_and_empty_runs(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="two of a kind"):
+        compare(write_run(tmp_path / "a"), write_doctor(tmp_path / "d.json"))
+    speed = {**run_document()["speed"], "samples_per_s": None}
+    found = compare(write_run(tmp_path / "a"), write_run(tmp_path / "b", speed=speed, epochs=[], looks=[]))
+    assert "one of them measured no speed" in found.verdict
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "ratio"), [(1.0, 2.0, 2.0), (0.0, 2.0, None), (None, 1.0, None), (1.0, 0.0, 0.0)]
+)
+def test_ratios(first: float | None, second: float | None, ratio: float | None) -> None:
+    assert Measure("x", first, second, RATE).ratio == ratio
+
+
+def test_differences_by_dotted_name() -> None:
+    first = {"a": 1, "b": {"c": [1], "d": {}}, "e": 1}
+    second = {"a": 1.0, "b": {"c": [2], "d": {}}, "e": True, "f": None}
+    assert differences(first, second) == [
+        Difference("b.c", [1], [2]),
+        Difference("e", 1, True),
+        Difference("f", "not set", None),
+    ]
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = str(write_run(tmp_path / "a")), str(faster(tmp_path / "b"))
+    assert main(["compare", first, second]) == 0
+    shown = capsys.readouterr().out
+    for wanted in ("2 times as fast", "num_workers", "2x", "val_dice", "25 ms", "12.5 ms"):
+        assert wanted in shown
+    page = tmp_path / "page.html"
+    assert main(["compare", first, second, "-o", str(page), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["settings"] == [{"name": "num_workers", "first": 2, "second": 4}]
+    assert document["speed"][0] == {"name": "speed", "first": 640.0, "second": 1280.0, "ratio": 2.0}
+    assert "run-0008: measured" in page.read_text()
+    assert main(["compare", first, str(tmp_path / "none")]) == 1
+    assert "there is no such file or folder" in capsys.readouterr().err
+
+
+def test_the_command_obeys_no_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = write_run(tmp_path / "a", folder="runs/[red]x\x1b[31m", config={"[b]k\x1b]0;t\x07": "[/b]"})
+    assert main(["compare", str(hostile), str(write_run(tmp_path / "b"))]) == 0
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "[red]x" in shown
+    assert "[b]k" in shown

@@ -1,0 +1,350 @@
+"""Pages: HTML and Markdown of runs and of the doctor, whatever stands in the records."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.report.records import doctor_record, run_document, write_doctor, write_run
+
+from flatout.doctor.record import Exit, record_of
+from flatout.errors import ReportError
+from flatout.report import compare, write_comparison, write_report
+from flatout.report.html import render_html
+from flatout.report.markdown import escaped, render_markdown
+from flatout.report.run import RunRecord, run_record_of
+from flatout.report.run_page import run_page, run_verdict
+from flatout.report.source import Record
+from flatout.report.write import page_of
+
+HOSTILE = (
+    "\"'><script>alert(1)</script><img src=x onerror=alert(2)></title></style></svg>--><!--"
+    "<iframe srcdoc='x'>{{ 7 * 7 }}{% raw %}javascript:alert(3)\x1b[31m\u202e\ud800|`~~~\n```\n# head"
+)
+SAFE_TAGS = {
+    *("html", "head", "meta", "title", "style", "body", "main", "header", "p", "span", "h1", "h2", "h3", "dl"),
+    *(
+        "dt",
+        "dd",
+        "div",
+        "section",
+        "figure",
+        "figcaption",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "code",
+    ),
+    *("i", "svg", "desc", "text", "line", "polyline", "polygon", "circle", "rect", "ul", "li", "pre", "footer"),
+}
+
+
+def run_of(**changes: Any) -> RunRecord:
+    return run_record_of(json.loads(json.dumps(run_document(**changes))), "run.json")
+
+
+class Seen(HTMLParser):
+    """Tags and attributes as a browser would find them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[tuple[str, str]] = set()
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {(name, value or "") for name, value in attrs}
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def poisoned(value: Any, names: bool = False) -> Any:
+    """The same JSON with hostile text after every text, and for loose objects in every name."""
+    if isinstance(value, str):
+        return value + HOSTILE
+    if isinstance(value, list):
+        return [poisoned(inner, names) for inner in value]
+    if isinstance(value, dict):
+        return {(name + HOSTILE if names else name): poisoned(inner, names) for name, inner in value.items()}
+    return value
+
+
+def hostile_run() -> RunRecord:
+    document = run_document(status="failed", error="E", notes=["n"], reports={"Monitor": {"a": "b"}})
+    loose = ("config", "machine", "versions", "metrics", "reports")
+    made = {name: poisoned(value, name in loose) for name, value in document.items()}
+    for row in made["epochs"]:
+        row["metrics"] = poisoned(row["metrics"], names=True)
+    return run_record_of(made, "run.json")
+
+
+def hostile_doctor() -> Record:
+    document = doctor_record(exit=Exit(1, False, "Traceback\n  boom")).to_json()
+    made = {name: poisoned(value, name in ("facts", "machine")) for name, value in document.items()}
+    for step in made["steps"]:
+        step["seconds"] = poisoned(step["seconds"], names=True)
+    made["loaders"][0]["seconds"] = poisoned(made["loaders"][0]["seconds"], names=True)
+    made["kind"] = document["kind"]
+    return record_of(made, "doctor.json")
+
+
+@pytest.mark.parametrize("make", [hostile_run, hostile_doctor])
+@pytest.mark.parametrize("is_live", [False, True])
+def test_hostile_text_never_becomes_markup(make: Any, is_live: bool) -> None:
+    text = render_html(page_of(make()), is_live=is_live)
+    seen = Seen(text)
+    assert seen.tags <= SAFE_TAGS | ({"script", "noscript"} if is_live else set())
+    assert text.count("<script>") == is_live
+    assert not [
+        name for name, _ in seen.attributes if name.startswith("on") or name in ("style", "src", "href")
+    ]
+    assert any("<script>alert(1)" in data for data in seen.texts), "it is there, as text"
+    assert "{{ 7 * 7 }}" in text
+    assert not re.search("[\x00-\x08\x1b\u202e\ud800]", text)
+    text.encode("utf-8")
+
+
+@pytest.mark.parametrize("make", [hostile_run, hostile_doctor])
+def test_hostile_text_is_no_markdown(make: Any) -> None:
+    text = render_markdown(page_of(make()))
+    outside = re.sub(r"^(`{3,})text\n.*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
+    assert "alert(1)" in outside
+    assert not re.search(r"<(?!br>)", re.sub(r"`[^`\n]*`", "", outside))
+    rows = [line for line in outside.splitlines() if line.startswith("|")]
+    assert all(line.endswith("|") for line in rows)
+    assert not re.search(r"^# head", outside, re.MULTILINE)
+    text.encode("utf-8")
+
+
+def test_a_comparison_escapes_too(tmp_path: Path) -> None:
+    write_comparison(compare(hostile_run(), run_of()), tmp_path / "a.html")
+    seen = Seen((tmp_path / "a.html").read_text())
+    assert seen.tags <= SAFE_TAGS
+
+
+@pytest.mark.parametrize("text", ["a|b", "*b*", "_b_", "[a](b)", "<b>", "`c`", "~~s~~", "a\nb", "&lt;"])
+def test_markdown_that_is_text(text: str) -> None:
+    assert escaped(text) != text
+    assert escaped("num_workers: 2 (now 4) - fine") == "num_workers: 2 (now 4) - fine"
+
+
+@pytest.mark.parametrize("kind", ["run", "doctor"])
+def test_a_page_needs_nothing_else(kind: str, tmp_path: Path) -> None:
+    source = write_run(tmp_path) if kind == "run" else write_doctor(tmp_path / "doctor.json")
+    write_report(source, tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?://|url\(|@import|<link|<script|src=", text)
+    assert "default-src 'none'" in unescape(text)
+    assert len(text) < 200_000
+    for svg in re.findall("<svg.*?</svg>", text, re.DOTALL):
+        assert 'role="img"' in svg
+        assert re.search(r"<title>[^<]+</title><desc>[^<]+</desc>", svg)
+
+
+def test_what_stands_on_the_page_of_a_run() -> None:
+    text = render_html(page_of(run_of()))
+    told = " ".join(Seen(text).texts)
+    for wanted in (
+        "waited for data 40 % of the time; without that it would be 1.67 times as fast",
+        "'flatout prepare' makes a store",
+        "Waiting for data",
+        "Throughput against its ceiling",
+        "Utilisation",
+        "Memory",
+        "val_dice",
+        "num_workers",
+        "Some CPU",
+        "640 samples/s",
+        "2 GiB",
+        "as of 2026-01-02 03:04:05 UTC",
+    ):
+        assert wanted in told, wanted
+
+
+def test_what_stands_on_the_page_of_the_doctor() -> None:
+    told = " ".join(Seen(render_html(page_of(doctor_record()))).texts)
+    for wanted in (
+        "Rotate.__call__ is slow",
+        "augmentation",
+        "flatout.cached(dataset, 'cache')",
+        "2.3x, kept",
+        "changes results",
+        "Before and after",
+        "A step and a batch",
+        "Steps in their parts",
+        "train.py:33",
+        "2.5x",
+        "checkpoints/ would be overwritten",
+        "__main__.Scans",
+    ):
+        assert wanted in told, wanted
+
+
+def test_what_trials_have_kept_stands_beside_what_was() -> None:
+    text = render_markdown(page_of(doctor_record()))
+    assert "| setting | in the script | kept |\n| --- | --- | --- |\n| `cache` | - | `true` |\n" in text
+    assert "| `num_workers` | `2` | `0` |\n" in text
+
+
+def test_settings_are_those_that_differ_from_the_defaults() -> None:
+    page = run_page(run_of())
+    (section,) = [s for s in page.sections if s.title.startswith("Settings")]
+    names = {row[0].text for row in section.parts[0].rows}  # type: ignore[union-attr]
+    assert {"task", "batch_size", "num_workers"} <= names
+    assert "learning_rate" not in names
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"data_wait_share": 0.003}, "Training was not held up by data: it waited 0.3 % of the time."),
+        ({"data_wait_share": None}, "No step was measured."),
+        ({"data_wait_share": 1.0}, "many times as fast"),
+        ({"data_wait_share": 0.5}, "2 times as fast."),
+    ],
+)
+def test_the_verdict_on_a_run(changes: dict[str, Any], told: str) -> None:
+    assert told in run_verdict(run_of(speed={**run_document()["speed"], **changes}))
+
+
+def test_on_a_gpu_the_gain_is_a_bound() -> None:
+    assert "at most, because the device works on" in run_verdict(run_of(device="cuda:0", is_fast=True))
+
+
+EMPTY_SPEED = dict.fromkeys(run_document()["speed"]) | dict.fromkeys(
+    ("num_steps", "train_s", "first_step_s", "data_wait_s", "peak_rss_bytes"), 0
+)
+
+
+def test_a_run_without_steps() -> None:
+    run = run_of(epochs=[], looks=[], speed=EMPTY_SPEED, metrics={}, status="failed", error="OSError: gone")
+    page = page_of(run)
+    assert (page.state, page.tone, page.alarm) == ("failed", "bad", "OSError: gone")
+    assert "No step was measured." in render_html(page)
+    assert "OSError: gone" in render_markdown(page)
+
+
+def test_a_script_without_steps() -> None:
+    record = doctor_record(
+        num_steps=0,
+        loaders=(),
+        ceiling=None,
+        looks=(),
+        remedies=(),
+        verdict=None,
+        sync_points=(),
+        overhead=None,
+        exit=Exit(1, False, "Traceback (most recent call last):\nZeroDivisionError: division by zero"),
+    )
+    text = render_html(page_of(record))
+    assert "No step was measured" in text
+    assert "The script ended with its own error (exit code 1): ZeroDivisionError" in text
+    assert "Traceback (most recent call last):" in text
+
+
+def test_one_step_is_shown() -> None:
+    assert "A step and a batch" in render_html(page_of(doctor_record(num_steps=1)))
+    one = run_of(num_looks=1, num_epochs=1)
+    assert render_html(page_of(one)).count("<circle") >= 4
+
+
+def test_a_hundred_thousand_steps_fit(tmp_path: Path) -> None:
+    write_run(tmp_path, num_looks=100_000, num_epochs=1000)
+    write_report(tmp_path, tmp_path / "run.html")
+    assert (tmp_path / "run.html").stat().st_size < 400_000
+    page = page_of(doctor_record(num_steps=100_000))
+    assert len(render_html(page)) < 400_000
+    assert len(render_markdown(page)) < 40_000
+
+
+def test_long_texts_do_not_swell_the_page() -> None:
+    run = run_of(error="x" * 5_000_000, status="failed", notes=["n" * 100_000] * 1000, task="t" * 100_000)
+    assert len(render_html(page_of(run))) < 400_000
+    config = {f"key{at}": "v" * 10_000 for at in range(1000)}
+    text = render_html(page_of(run_of(config=config)))
+    assert "and 800 more" in text
+    assert len(text) < 400_000
+
+
+def test_nested_without_end_is_told() -> None:
+    deep: Any = 1
+    for _ in range(5000):
+        deep = {"a": deep}
+    assert "nested too deep" in render_html(page_of(replace(run_of(), config={"deep": deep})))
+
+
+def test_a_run_that_no_longer_writes() -> None:
+    run = run_of(status="running")
+    soon = datetime(2026, 1, 2, 3, 4, 30, tzinfo=UTC)
+    assert run_page(run, soon).alarm == ""
+    later = datetime(2026, 1, 2, 4, 4, 5, tzinfo=UTC)
+    assert "Nothing was written for 1 h: the run may have been killed" in run_page(run, later).alarm
+    assert run_page(run_of(status="finished"), later).alarm == ""
+    assert run_page(run_of(status="running", written_at="nonsense"), later).alarm == ""
+
+
+MARKDOWN = """\
+# Run run-0007
+
+segmentation · runs/run-0007 · as of 2026-01-02 03:04:05 UTC
+
+**finished**: Training waited for data 40 % of the time; without that it would be 1.67 times as fast. \
+Its batches came from raw files: 'flatout prepare' makes a store that is read at memory speed.
+
+|  |  |  |
+| --- | --- | --- |
+| speed | 640 samples/s | from raw files |
+| waiting for data | 40 % | 38.2 s |
+"""
+
+
+def test_the_markdown_of_a_run(tmp_path: Path) -> None:
+    write_report(write_run(tmp_path), tmp_path / "run.md", markdown=True)
+    text = (tmp_path / "run.md").read_text(encoding="utf-8")
+    assert text.startswith(MARKDOWN)
+    assert "\n## Where the time goes\n\n### A step\n\n|  | time | share |\n| --- | ---: | ---: |\n" in text
+    assert "| waiting for data | 10 ms | 40 % |\n| computing | 15 ms | 60 % |\n" in text
+    assert "| % | least | median | most | last |  |\n| --- | ---: | ---: | ---: | ---: | --- |\n" in text
+    assert re.search(r"\| waiting for data \| 30 \| .* \| [▁▂▃▄▅▆▇█]{24} \|\n", text)
+    assert "| `batch_size` | `16` |" in text
+    assert text.endswith("\n")
+    assert "\n\n\n" not in text
+
+
+def test_the_markdown_of_the_doctor(tmp_path: Path) -> None:
+    write_report(doctor_record(), tmp_path / "d.md", markdown=True)
+    text = (tmp_path / "d.md").read_text(encoding="utf-8")
+    assert "**augmentation**: Training waits for data 60 % of a step" in text
+    assert "| cache | Rotate.\\_\\_call\\_\\_ takes" in text.replace(
+        "Rotate.__call__", "Rotate.\\_\\_call\\_\\_"
+    )
+    assert "| cache | 2.4x | 2.3x | 2.1x to 2.5x | kept |" in text
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    with pytest.raises(ReportError, match="is a folder"):
+        write_report(run, tmp_path)
+    with pytest.raises(ReportError, match="is the record itself"):
+        write_report(run / "run.json", run / "run.json")
+    with pytest.raises(ReportError, match="is the record itself"):
+        write_report(str(run), run / "run.json")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ReportError, match="cannot be written"):
+        write_report(run, tmp_path / "file" / "a.html")
+    write_report(run, tmp_path / "new" / "a.html")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["a.html"]

@@ -1,0 +1,169 @@
+"""Live: a run writes how far it has come, off its own thread, and never over its last word."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lightning.pytorch import Callback
+from tests.train.tiny import NUM_BATCHES
+
+from flatout.cli.main import main
+from flatout.config import to_yaml
+from flatout.report import Dashboard, read_source, write_report
+from flatout.report.run import RunRecord
+from flatout.train import fit, live
+from flatout.train.record import write_record
+
+Make = Callable[..., dict[str, Any]]
+
+
+def wait_for_writers() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "live record":
+            thread.join()
+
+
+class Reads(Callback):
+    """Reads the record after every batch, once what is being written is there."""
+
+    def __init__(self) -> None:
+        self.folder: Path | None = None
+        self.seen: list[RunRecord] = []
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        wait_for_writers()  # of the validation: while one writes, no other begins
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        wait_for_writers()
+        assert self.folder is not None
+        record = read_source(self.folder)
+        assert isinstance(record, RunRecord)
+        self.seen.append(record)
+
+
+@pytest.fixture
+def _always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every batch is time for a new record."""
+    monkeypatch.setattr(live, "EVERY_S", 0.0)
+    monkeypatch.setattr(live, "PAUSES_PER_WRITE", 0)
+
+
+def watched_fit(config: dict[str, Any], **options: Any) -> tuple[Any, list[RunRecord]]:
+    reads = Reads()
+
+    def on_folder(folder: Path) -> None:
+        reads.folder = folder
+
+    result = fit(config, callbacks=[reads], on_folder=on_folder, **options)
+    return result, reads.seen
+
+
+@pytest.mark.usefixtures("_always")
+def test_a_run_under_way_can_be_followed(make_config: Make) -> None:
+    result, seen = watched_fit(make_config(monitor={"update_frequency": 1}))
+    assert {record.status for record in seen} == {"running"}
+    assert [record.global_step for record in seen] == list(range(1, 2 * NUM_BATCHES + 1))
+    assert [len(record.looks) for record in seen] == list(range(1, 2 * NUM_BATCHES + 1))
+    assert len(seen[-1].epochs) == 1
+    assert seen[0].config["epochs"] == 2
+    assert seen[0].task == "tiny"
+    last = read_source(result.folder)
+    assert isinstance(last, RunRecord)
+    assert last.status == "finished"
+    assert last.machine["num_cores"] >= 1
+    assert sorted(path.name for path in result.folder.glob("run.*")) == ["run.json"]
+
+
+def test_by_itself_it_writes_rarely(make_config: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    monkeypatch.setattr(live, "write_record", lambda path, document, indent: written.append(document["status"]))
+    fit(make_config(epochs=1))
+    assert written == ["running"]
+
+
+@pytest.mark.usefixtures("_always")
+def test_the_last_word_is_the_runs(make_config: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow disk: a record of the run under way is still being written when the run ends."""
+    leaving, ended = threading.Event(), threading.Event()
+    leave = live.LiveRecord.__exit__
+
+    def slowly(path: Path, document: dict[str, Any], indent: int | None = 2) -> None:
+        leaving.wait(60)
+        ended.wait(1.0)  # whoever does not wait for this thread is at its end by then
+        write_record(path, document, indent)
+
+    def exit_(self: live.LiveRecord, *rest: object) -> None:
+        leaving.set()
+        leave(self, *rest)
+
+    monkeypatch.setattr(live, "write_record", slowly)
+    monkeypatch.setattr(live.LiveRecord, "__exit__", exit_)
+    result = fit(make_config(epochs=1))
+    ended.set()
+    wait_for_writers()
+    assert json.loads((result.folder / "run.json").read_text())["status"] == "finished"
+
+
+class Fails(Callback):
+    def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
+        if trainer.current_epoch == 1 and index == 1:
+            raise RuntimeError("<b>no</b>")
+
+
+@pytest.mark.usefixtures("_always")
+def test_a_run_that_fails_and_goes_on(make_config: Make, tmp_path: Path) -> None:
+    config = make_config(monitor={"update_frequency": 1})
+    whole = fit(config)
+    with pytest.raises(RuntimeError, match="no"):
+        fit(config, callbacks=[Fails()])
+    folder = whole.folder.parent / "run-0002"
+    record = read_source(folder)
+    assert isinstance(record, RunRecord)
+    assert (record.status, record.error) == ("failed", "RuntimeError: <b>no</b>")
+    rest, seen = watched_fit(config, resume=folder)
+    assert rest.folder == folder
+    assert rest.metrics == whole.metrics
+    assert seen[0].status == "running"
+    assert [row.epoch for row in seen[0].epochs] == [0], "the tables from before the break"
+    assert seen[0].looks[0].step == 1
+    write_report(folder, tmp_path / "page.html")
+    assert "finished" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.usefixtures("_always")
+def test_a_full_disk_does_not_end_the_training(
+    make_config: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(live, "write_record", full)
+    result = fit(make_config(epochs=1))
+    assert "cannot be written now: No space left" in caplog.text
+    assert json.loads((result.folder / "run.json").read_text())["status"] == "finished"
+
+
+def test_weights_are_the_same_with_and_without(make_config: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = fit(make_config())
+    monkeypatch.setattr(live, "EVERY_S", 0.0)
+    monkeypatch.setattr(live, "PAUSES_PER_WRITE", 0)
+    assert fit(make_config()).metrics == plain.metrics
+
+
+def test_train_with_a_dashboard(
+    make_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[Dashboard] = []
+    enter = Dashboard.__enter__
+    monkeypatch.setattr(Dashboard, "__enter__", lambda self: (made.append(self), enter(self))[1])
+    path = tmp_path / "config.yaml"
+    path.write_text(to_yaml(make_config(epochs=1)))
+    assert main(["train", "--config", str(path), "--dashboard"]) == 0
+    (served,) = made
+    assert f"dashboard: {served.address}" in capsys.readouterr().err
+    assert not served._thread.is_alive()
