@@ -82,7 +82,7 @@ def test_unknown_scripts_and_a_missing_folder_are_refused(tmp_path: Path) -> Non
 
 
 def test_a_script_says_what_a_step_takes() -> None:
-    assert run_script(CLINIC / "restart_workers.py", seed=5, num_steps=12) > 0
+    assert run_script(CLINIC / "log_each_step.py", seed=5, num_steps=10) > 0
 
 
 def test_a_script_that_fails_is_reported_with_its_error(tmp_path: Path) -> None:

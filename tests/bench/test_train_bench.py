@@ -229,10 +229,11 @@ def test_different_batches_are_no_race(tmp_path: Path) -> None:
 
 def test_rounds_are_planned_by_the_length_of_a_step() -> None:
     setting = RaceSetting(4.0, 5, None, print)
-    assert train_race.plan_rounds(10.0, setting) == (4, 5)
-    assert train_race.plan_rounds(0.5, setting) == (8, 5)
-    assert train_race.plan_rounds(0.05, setting) == (16, 25)
-    assert train_race.plan_rounds(0.001, setting) == (16, 60)
+    assert train_race.plan_rounds([10.0, 10.0], setting) == (4, 5)
+    assert train_race.plan_rounds([0.5, 2.0], setting) == (8, 5)
+    assert train_race.plan_rounds([0.0625, 0.0625], setting) == (16, 20)
+    assert train_race.plan_rounds([0.25, 0.0625], setting) == (16, 8)  # the slow one takes the time
+    assert train_race.plan_rounds([0.001, 0.001], setting) == (16, 60)
 
 
 def round_of(wall_s: float, data_s: float, **figures: Any) -> Figures:

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatout.doctor.ceiling import ceiling_of, resident_seconds
-from flatout.doctor.ceiling_plan import SHORT_EPOCH, block_steps, in_turns, used_up_first
+from flatout.doctor.ceiling_plan import (
+    LEAST_ROUNDS,
+    LEAST_STEPS,
+    MOST_ROUNDS,
+    SHORT_EPOCH,
+    block_steps,
+    in_turns,
+    num_rounds,
+    used_up_first,
+)
 from flatout.doctor.ceiling_sources import LoaderSource, ResidentSource, keep_batches
 from flatout.doctor.record import PHASES, Step
 from flatout.doctor.steps import Steps
@@ -82,9 +91,14 @@ def test_without_steps_there_is_none() -> None:
 @given(st.floats(1e-5, 30.0), st.integers(0, 16), st.none() | st.integers(1, 500))
 def test_blocks_are_whole_rounds_and_whole_short_epochs(step_s: float, workers: int, epoch: int | None) -> None:
     steps = block_steps(step_s, workers, epoch)
-    assert steps >= max(4, workers)
+    assert steps >= max(LEAST_STEPS, workers)
     unit = epoch if epoch is not None and epoch <= SHORT_EPOCH else max(workers, 1)
     assert steps % unit == 0
+
+
+def test_slow_steps_make_fewer_rounds() -> None:
+    assert num_rounds(0.001, 64, 2) == MOST_ROUNDS
+    assert num_rounds(10.0, 4, 6) == LEAST_ROUNDS
 
 
 def source_of(name: str, *epoch: int) -> LoaderSource:

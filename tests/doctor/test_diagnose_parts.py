@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from tests.doctor.made_records import GIB, made_record
 
-from flatout.doctor.record import FunctionCost
+from flatout.doctor.record import FunctionCost, SyncPoint
 from flatout.doctor.rules_case import look_at
 from flatout.doctor.rules_facts import Facts, read_facts
+from flatout.doctor.rules_loop import logged_s
 from flatout.doctor.rules_machine import machine_of
 from flatout.doctor.rules_making import costliest, is_augmentation, kind_of
 from flatout.doctor.rules_words import count, duration, place, share, times
@@ -108,3 +109,25 @@ def test_numbers_read_well() -> None:
     assert (share(0.617), times(1.234), times(2.61)) == ("62 %", "1.23x", "2.6x")
     assert (count(1, "file"), count(320, "file"), count(1.5, "file")) == ("1 file", "320 files", "1.5 files")
     assert place("/home/me/train.py", 12) == "train.py:12"
+
+
+def test_what_is_computed_for_the_log_counts_as_logging() -> None:
+    """The line of the log, and those around it in the same file."""
+    lines = [
+        {"file": "/home/me/train.py", "line": 11, "seconds_per_step": 0.004},
+        {"file": "/home/me/train.py", "line": 40, "seconds_per_step": 0.004},
+        {"file": "/home/me/model.py", "line": 9, "seconds_per_step": 0.004},
+    ]
+    facts = {"log_place": "train.py:9 logging", "other_lines": lines}
+    record = made_record(extra={"log": 0.01, "other": 0.012}, facts=facts)
+    point = SyncPoint("/home/me/train.py", 10, ".item()", 1.0, 0.002)
+    assert logged_s(look_at(replace(record, sync_points=(point,)))) == pytest.approx(0.016)
+    assert logged_s(look_at(replace(record, facts={}))) == pytest.approx(0.01)
+
+
+def test_a_copy_between_processes_takes_no_longer_than_two_of_torchs_own_stackings() -> None:
+    stages = {"fetch": 0.0, "prepare": 0.02, "collate": 0.001, "hand_over": 0.01}
+    stacked = (FunctionCost("default_collate", "/v/site-packages/torch/collate.py", 1, 0.001, 1.0),)
+    record = made_record(stages=stages, num_workers=2, loader={"functions": stacked})
+    assert look_at(record).hand_over_s == pytest.approx(0.002)
+    assert look_at(made_record(stages=stages, num_workers=2)).hand_over_s == pytest.approx(0.01)

@@ -136,6 +136,18 @@ def test_a_stream_that_never_ends(tmp_path: Path) -> None:
     assert loader.seconds["fetch"] >= 4 * 0.002
 
 
+@pytest.mark.slow
+def test_a_script_that_catches_everything(tmp_path: Path) -> None:
+    text = scripts.STREAM.replace("for batch in DataLoader", "stream = iter(DataLoader").replace(
+        "batch_size=4):", "batch_size=4))"
+    )
+    text = text.replace(
+        "    try:\n        train_step(batch)", "while True:\n    try:\n        train_step(next(stream))"
+    )
+    record = run(tmp_path, text.replace("except Exception", "except BaseException"))
+    assert (record.exit.code, record.exit.was_stopped) == (0, True)
+
+
 def test_a_crash_is_the_scripts_own(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     record = run(tmp_path, scripts.CRASH, "0")
     assert record.exit.code == 1
@@ -156,6 +168,7 @@ def test_a_crash_in_a_worker(tmp_path: Path) -> None:
     assert record.exit.error is not None
     assert "sample 100 is broken" in record.exit.error
     assert "DataLoader worker process" in record.exit.error
+    assert record.exit.error.count("flatout/doctor") <= 1
 
 
 @pytest.mark.slow

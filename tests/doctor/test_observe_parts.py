@@ -107,6 +107,12 @@ def test_copies_are_equal_and_apart() -> None:
     assert len(list(tensors_of(batch))) == 2
 
 
+def test_long_lists_are_not_walked() -> None:
+    assert num_samples_of([list(range(5000)), torch.zeros(3, 2)]) == 3
+    assert num_samples_of([[*range(5000), torch.zeros(3, 2)]]) is None
+    assert num_samples_of(["a", 1]) is None
+
+
 def test_an_object_that_cannot_be_copied_stays_itself() -> None:
     lock = threading.Lock()
     assert copy_of([lock])[0] is lock

@@ -19,7 +19,8 @@ from flatout.cli.main import main
 from flatout.config import load_config, to_yaml
 from flatout.errors import ConfigError, LoaderStateError, TrainError
 from flatout.store import DataPreprocessor, StoreReader
-from flatout.tasks.heart_modules import LabelModule, PretrainModule
+from flatout.tasks.heart_labels import LabelModule
+from flatout.tasks.heart_modules import PretrainModule
 from flatout.tasks.heart_sound import HeartSound
 from flatout.tasks.heart_views import SampleChange, SampleViews, pretrain_chain
 from flatout.train import RunResult, TaskData, fit
@@ -225,6 +226,16 @@ def test_a_label_does_not_depend_on_the_batch() -> None:
     torch.testing.assert_close(alone["loss"], whole["loss"][2:3])
 
 
+@pytest.mark.parametrize("kind", [PretrainModule, LabelModule])
+def test_half_precision_and_odd_widths(kind: type[PretrainModule] | type[LabelModule]) -> None:
+    module = kind(settings_of(model={"dim": 28, "num_layers": 2}), TaskData(SPECS)).eval()
+    whole = module.measure(batch_of())["loss"]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = module.measure(batch_of())["loss"]
+    assert half.dtype == torch.float32
+    torch.testing.assert_close(half, whole, atol=0.1, rtol=0.05)
+
+
 def test_both_trainings_have_one_encoder() -> None:
     data = TaskData(SPECS)
     names = [
@@ -300,6 +311,10 @@ def test_wrong_input(tmp_path: Path) -> None:
     numbers = {**SPECS, "label": FieldSpec("label", "label", "int64", ())}
     refused(r"model\.params\.num_classes", TaskData(numbers), mode="supervised")
     refused(r"model\.params\.depth: .*num_classes", mode="supervised", model={"params": {"depth": 3}})
+    params = {"num_classes": 2}
+    refused(r"num_classes: got 2, wanted a whole number, 3", mode="supervised", model={"params": params})
+    params = {"freeze_encoder": "no"}
+    refused(r"freeze_encoder: got 'no'", mode="supervised", model={"params": params})
     refused(r"there are none", model={"params": {"num_classes": 3}})
     refused(r"mode finetune starts from weights.*--pretrained.*supervised", mode="finetune")
     other = PretrainModule(settings_of(model={"dim": 8, "num_layers": 2}), TaskData(SPECS))

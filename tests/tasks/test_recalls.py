@@ -33,4 +33,3 @@ def test_all_of_a_batch_count_without_a_mask() -> None:
     recalls.add(torch.tensor([0, 0, 1]), torch.tensor([1.0, 0.0, 1.0]), None)
     assert float(recalls.balanced()) == 0.75
     assert float(recalls.balanced(2 * recalls.counts)) == 0.75
-    assert recalls.state_dict() == {}

@@ -15,7 +15,15 @@ from PIL import Image
 from flatout.config import Config, load_config
 from flatout.errors import ConfigError
 from flatout.store import DataPreprocessor
-from flatout.tasks.segmentation import FlipBatch, FlipSample, Segmentation, SegmentationModule, _dice
+from flatout.tasks.segmentation import (
+    FlipBatch,
+    FlipSample,
+    Segmentation,
+    SegmentationModule,
+    _dice,
+    _flip_on_device,
+    _flip_on_host,
+)
 from flatout.train import TaskData, fit
 from flatout.types import FieldSpec
 
@@ -181,6 +189,19 @@ def test_flips_keep_image_and_mask_together() -> None:
         ways[way] += 1
     assert all(8 <= count <= 24 for count in ways.values())
     assert isinstance(flip, FlipBatch)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.uint8, torch.int64])
+@pytest.mark.parametrize("num_axes", [2, 3])
+def test_flips_on_the_host_are_those_on_a_device(dtype: torch.dtype, num_axes: int) -> None:
+    generator = torch.Generator().manual_seed(num_axes)
+    x = torch.rand((9, 2, 3, 4, 5)[: num_axes + 2], generator=generator).mul(100).to(dtype)
+    active = torch.rand((num_axes, 9), generator=generator) < 0.5
+    before = x.clone()
+    flipped = _flip_on_host(x, active)
+    assert flipped.dtype == dtype
+    assert torch.equal(flipped, _flip_on_device(x, active))
+    assert torch.equal(x, before)
 
 
 def test_flips_of_one_sample_keep_image_and_mask_together() -> None:

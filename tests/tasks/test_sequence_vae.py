@@ -140,8 +140,8 @@ def test_the_command_trains_and_watches_the_posterior(
     sets = ["kl_annealing.weight=500", "kl_annealing.warmup=0", "monitor.update_frequency=1"]
     sets += ["monitor.window_size=5", "model.dim=8", "model.num_layers=1", "model.latent_dim=4", "logger=[]"]
     command = ["train", "--task", "sequence_vae", "--manifest", str(waves), "--output-dir", str(tmp_path / "r")]
-    command += ["--preprocessed-data-dir", str(waves.parent / "store"), "--epochs", "40", "--batch-size", "7"]
-    command += ["--learning-rate", "0.02", "--max-sequence-length", "8", "--save-top-k", "0", "--json"]
+    command += ["--preprocessed-data-dir", str(waves.parent / "store"), "--epochs", "60", "--batch-size", "7"]
+    command += ["--learning-rate", "0.05", "--max-sequence-length", "8", "--save-top-k", "0", "--json"]
     assert main([*command, "--no-pin-memory", *(part for text in sets for part in ("--set", text))]) == 0
     shown = capsys.readouterr()
     record = json.loads(shown.out)
@@ -397,11 +397,11 @@ def strokes_config(data_dir: Path, output: Path, **settings: Any) -> dict[str, A
         data_dir / "seq_strokes_omniglot",
         output,
         **{
-            "batch_size": 64,
+            "batch_size": 32,
             "gradient_accumulation_steps": 1,
             "length_buckets": True,
             "learning_rate": 2e-3,
-            "epochs": 6,
+            "epochs": 3,
             "model": {"dim": 64, "num_layers": 2, "latent_dim": 32},
             "fields": {"stroke": {"kind": "sequence", "columns": ["dx", "dy", "pen_up"]}},
             **settings,

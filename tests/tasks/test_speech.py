@@ -236,6 +236,11 @@ def test_the_alphabet_is_that_of_the_train_texts() -> None:
         ({"train": ["", ""], "val": ["a"]}, {}, "all texts of 'text' are empty in the train split"),
         ({"train": ["ab"]}, {"model": {"params": {"alphabet": ["a"]}}}, "wanted a text with every character"),
         ({"train": ["ab"]}, {"model": {"params": {"wings": 2}}}, "takes num_bands and alphabet; got wings"),
+        (
+            {"train": ["ab"]},
+            {"model": {"params": {"num_bands": "many"}}},
+            "num_bands is 'many'; wanted a whole",
+        ),
         ({"train": ["ab"]}, {"max_sequence_length": 100}, "max_sequence_length cuts recordings"),
         ({"train": ["ab"]}, {"train_ds": {"max_sequence_length": 100}}, "max_sequence_length cuts recordings"),
     ],

@@ -93,11 +93,14 @@ def test_the_next_batch_is_made_while_the_last_is_used(store: Path) -> None:
 
     def finish(batch: Batch, epoch: int) -> Batch:
         called.append(threading.get_ident())
+        assert torch.get_num_threads() == 1  # no team of threads beside the training's own
         if len(called) == 2:
             second.set()
         return batch
 
+    num_threads = torch.get_num_threads()
     _, ahead = pair(store, finish)
+    assert torch.get_num_threads() == num_threads
     stream = iter(ahead)
     assert not called  # nothing before the first `next`
     next(stream)

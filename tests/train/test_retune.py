@@ -55,18 +55,32 @@ def test_a_change_that_helps_is_kept() -> None:
     assert feed(tuner, 0.02, 200) == []
     (said,) = feed(tuner, 0.4, 49)
     assert loader.history == [(1, 4), (1, 8)]
-    assert "the wait for data rose from 2% to" in said
+    assert said.startswith("the wait for data is ")
+    assert "of a step, before the rise 2%" in said
     assert said.endswith("prefetch_factor 4 -> 8")
-    (kept,) = feed(tuner, 0.05, 60)
+    (kept,) = feed(tuner, 0.05, 90)
     assert kept.endswith("prefetch_factor is kept")
     assert feed(tuner, 0.05, 400) == []
     assert loader.history == [(1, 4), (1, 8)]
 
 
+def test_what_helps_is_tried_further_while_much_is_left() -> None:
+    loader = Still()
+    tuner = retuner(loader)
+    feed(tuner, 0.0, 170)
+    feed(tuner, 0.8, 49)
+    assert loader.history == [(1, 4), (1, 8)]
+    (said,) = feed(tuner, 0.5, 80)
+    assert "prefetch_factor is kept. The wait for data is" in said
+    assert loader.history == [(1, 4), (1, 8), (1, 16)]
+    assert feed(tuner, 0.02, 90)[0].endswith("prefetch_factor is kept")
+    assert loader.prefetching == (1, 16)
+
+
 def test_a_change_that_does_not_help_is_taken_back_and_the_next_is_tried() -> None:
     loader = Still()
     tuner = retuner(loader)
-    feed(tuner, 0.0, 150)
+    feed(tuner, 0.0, 170)
     said = feed(tuner, 0.5, 300)
     assert loader.history == [(1, 4), (1, 8), (1, 4), (2, 4), (1, 4)]
     assert "prefetch_factor is as it was" in said[1]
@@ -79,7 +93,7 @@ def test_a_change_that_does_not_help_is_taken_back_and_the_next_is_tried() -> No
 def test_memory_is_never_filled() -> None:
     loader = Still(2, 4)
     tuner = retuner(loader, machine(free_bytes=GIB))
-    feed(tuner, 0.0, 150, batch_bytes=20 << 20)  # 16 ahead would be 320 MB, over a quarter
+    feed(tuner, 0.0, 170, batch_bytes=20 << 20)  # 16 ahead would be 320 MB, over a quarter
     said = feed(tuner, 0.5, 49, batch_bytes=20 << 20)
     assert loader.history == [(2, 4), (3, 4)]
     assert "num_workers 2 -> 3" in said[0]
@@ -88,7 +102,7 @@ def test_memory_is_never_filled() -> None:
 def test_worker_processes_are_bounded_by_cores_and_shared_memory() -> None:
     loader = Still(4, 4)
     tuner = retuner(loader, machine(shared_bytes=1000), is_fast=False)
-    feed(tuner, 0.0, 150)
+    feed(tuner, 0.0, 170)
     (said,) = feed(tuner, 0.5, 100)
     assert "nothing more can be changed" in said
     assert loader.history == [(4, 4)]

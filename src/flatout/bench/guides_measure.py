@@ -24,6 +24,8 @@ NUM_EPOCHS = 3
 MONITOR_STEPS = 200
 """Steps that see every look and plot of the settings a guide began with."""
 RUN_STEPS = 60
+NUM_WARM = 2
+"""Steps before the rounds: a compiled model is compiled anew when the second length comes."""
 ONLY_IN_RUNS = ("val_check_interval", "limit_val_batches", "check_val_every_n_epoch", "save_top_k")
 """What has no part in a step; a round that a validation falls into would measure that."""
 
@@ -88,12 +90,12 @@ def run_rounds(
     asked, failed = _asked(mode, setting.seconds), {}
     with ExitStack() as stack:
         stack.enter_context(before.running())
-        before.run(Asked(steps=1))
+        before.run(Asked(steps=NUM_WARM))
         there = [before]
         for name, contestant in switched.items():
             try:
                 stack.enter_context(contestant.running())
-                contestant.run(Asked(steps=1))
+                contestant.run(Asked(steps=NUM_WARM))
                 there.append(contestant)
             except FlatoutError as error:
                 failed[name] = str(error).strip().splitlines()[-1]

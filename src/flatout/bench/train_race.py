@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
-from math import ceil
 from statistics import median
 from typing import Any
 
@@ -108,9 +107,8 @@ def run_in_turns(contestants: Sequence[Contestant], setting: RaceSetting) -> Non
     with ExitStack() as stack:
         for each in contestants:
             stack.enter_context(each.running())
-        warm = {each.name: each.run(Asked(steps=2)) for each in contestants}
-        reference = warm.get(FAST) or next(iter(warm.values()))
-        steps, num_rounds = plan_rounds(reference["wall_s"] / reference["steps"], setting)
+        steps_s = [_step_s(each.run(Asked(steps=2))) for each in contestants]
+        steps, num_rounds = plan_rounds(steps_s, setting)
         for number in range(num_rounds):
             first = number % len(contestants)
             for each in (*contestants[first:], *contestants[:first]):
@@ -121,10 +119,15 @@ def run_in_turns(contestants: Sequence[Contestant], setting: RaceSetting) -> Non
                 setting.say(f"  round {number + 1} of {num_rounds}: {rates} samples/s")
 
 
-def plan_rounds(step_s: float, setting: RaceSetting) -> tuple[int, int]:
-    """Steps of a round, and rounds: at the most what is resident; short rounds are more."""
-    steps = max(LEAST_STEPS, min(NUM_BATCHES, int(setting.seconds / step_s)))
-    num_rounds = ceil(setting.rounds * setting.seconds / (steps * step_s))
+def plan_rounds(steps_s: Sequence[float], setting: RaceSetting) -> tuple[int, int]:
+    """Steps of a round, at the most what is resident; and rounds: more where they are short for all together.
+
+    Args:
+        steps_s: how long a step of each contestant takes.
+    """
+    steps = max(LEAST_STEPS, min(NUM_BATCHES, int(setting.seconds / min(steps_s))))
+    all_s = setting.rounds * setting.seconds * len(steps_s)
+    num_rounds = int(all_s / (steps * sum(steps_s)))
     return steps, max(setting.rounds, min(MOST_ROUNDS, num_rounds))
 
 

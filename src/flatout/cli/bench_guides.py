@@ -31,7 +31,7 @@ def guides(
 ) -> None:
     """Switch one row of the guides' tables at a time, and show what it gains beside the guide's figure.
 
-    Each setting is trained for --seconds, --rounds times, in turns with what the guide began with: about 10
+    Each setting is trained for --seconds, --rounds times, in turns with what the guide began with: about 8
     minutes on two cores for all five tasks. Leave the machine alone meanwhile.
     """
     from flatout.bench import GuidesBench, bench_guides

@@ -76,6 +76,9 @@ def _show(tuned: Tuned, path: Path, proof: Path) -> None:
     elif gain is not None:
         sure = f" (95 % between {gain.low:.2f} and {gain.high:.2f})"
         console().print(f"{gain.middle:.2f} times as fast as before{sure}", markup=False)
+        if gain.middle < 1:
+            over = f"what is faster is over --cpu-budget {tuned.options.cpu_budget:g}; 1 allows everything"
+            console().print(over, markup=False)
     for name, value in tuned.keys.items():
         console().print(f"  {name}: {value}", markup=False)
     for name in tuned.changes_results:

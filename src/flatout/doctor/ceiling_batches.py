@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import torch
 
 MAX_DEPTH = 8
+MAX_VALUES = 1000
+"""Of a longer list only the beginning is looked at: texts and numbers, not tensors, come by the thousand."""
 
 
 def tensors_of(batch: Any, depth: int = 0) -> Iterator[torch.Tensor]:
     """Every tensor in lists, tuples, mappings and attributes of a batch."""
     if isinstance(batch, torch.Tensor):
         yield batch
-    elif depth >= MAX_DEPTH:
-        return
-    elif isinstance(batch, Mapping):
-        for value in batch.values():
+    elif depth < MAX_DEPTH and not isinstance(batch, str | bytes | int | float):
+        for value in islice(_inside(batch), MAX_VALUES):
             yield from tensors_of(value, depth + 1)
-    elif isinstance(batch, list | tuple):
-        for value in batch:
-            yield from tensors_of(value, depth + 1)
-    elif hasattr(batch, "__dict__"):
-        yield from tensors_of(vars(batch), depth + 1)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    if isinstance(value, list | tuple):
+        return value
+    return vars(value).values() if hasattr(value, "__dict__") and not isinstance(value, type) else ()
 
 
 def num_samples_of(batch: Any) -> int | None:

@@ -16,10 +16,12 @@ from flatout.doctor.ceiling_batches import tensors_of
 from flatout.doctor.ceiling_sources import LoaderSource, ResidentSource, Source, keep_batches
 from flatout.doctor.child_watch import WATCH
 
-NUM_ROUNDS = 5
+LEAST_ROUNDS, MOST_ROUNDS = 3, 6
+SERIES_S = 25.0
+"""What one series of blocks may take, if the least number of rounds allows it."""
 BLOCK_S = 0.3
 """A block lasts at least this long, so that the clock and single hiccups do not matter."""
-LEAST_STEPS, MOST_STEPS = 4, 64
+LEAST_STEPS, MOST_STEPS = 3, 64
 SHORT_EPOCH = 40
 """Epochs of fewer steps are measured whole: what happens between two of them belongs to a step."""
 DRAIN_S = 2.0
@@ -54,6 +56,14 @@ def block_steps(step_s: float, num_workers: int, epoch_steps: int | None) -> int
     return math.ceil(wanted / unit) * unit
 
 
+def num_rounds(step_s: float, num_steps: int, num_sources: int) -> int:
+    """Rounds of blocks: more make the interval narrower, slow steps make them dear."""
+    if is_distributed():
+        return LEAST_ROUNDS
+    round_s = num_sources * (num_steps + 2) * step_s
+    return int(min(max(SERIES_S / round_s, LEAST_ROUNDS), MOST_ROUNDS))
+
+
 def in_turns(sources: Sequence[Source], num_steps: int, step_s: float, rounds: range) -> Iterator[Block]:
     """Blocks of all sources, round after round; what was made ahead meanwhile is used up first."""
     for number in rounds:
@@ -79,7 +89,7 @@ def ceiling_blocks(base: LoaderSource, step_s: float, epoch_steps: int | None) -
     workers = getattr(base.iterator, "_num_workers", 0)
     base.settle()
     steps = block_steps(step_s, workers, epoch_steps)
-    yield from in_turns([base, resident], steps, step_s, range(NUM_ROUNDS if not is_distributed() else 3))
+    yield from in_turns([base, resident], steps, step_s, range(num_rounds(step_s, steps, 2)))
     WATCH.add(("alone", *_alone(base)))
     if not workers:
         WATCH.add(("hand_over", _share_seconds(base)))

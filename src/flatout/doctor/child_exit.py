@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,8 +14,8 @@ from typing import Any
 OWN_FOLDER = str(Path(__file__).parent)
 
 
-def watch_exit(folder: Path, was_stopped: Callable[[], bool]) -> None:
-    """Note at the end of this process what ended it; `was_stopped` tells whether it was the doctor."""
+def watch_exit(folder: Path) -> None:
+    """Note at the end of this process what ended it."""
     noted: dict[str, Any] = {"error": None, "rank": int(os.environ.get("RANK", "0")), "owner": os.getpid()}
     before = sys.excepthook
 
@@ -32,7 +31,6 @@ def watch_exit(folder: Path, was_stopped: Callable[[], bool]) -> None:
         last = getattr(sys, "last_value", None)  # where another hook took the place of ours
         if noted["error"] is None and last is not None:
             noted["error"] = "".join(traceback.format_exception(last))
-        noted["was_stopped"] = was_stopped()
         (folder / f"exit-{os.getpid()}.json").write_text(json.dumps(noted), encoding="utf-8")
 
     sys.excepthook = hook

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator
 from time import perf_counter, process_time
 from typing import Any
@@ -21,6 +22,8 @@ from flatout.doctor.stopping import EnoughSeen
 
 SHORT_STEPS = 20
 """A script whose second epoch ends after so many steps may end itself next: observation ends there."""
+MAX_CAUGHT = 100
+"""A script that catches even SystemExit, and asks for a batch again, so often, is ended without asking."""
 
 Plan = Generator[Block, None, None]
 
@@ -36,6 +39,7 @@ class Session:
         self.base: LoaderSource | None = None
         self.num_steps = 0
         self.mean_step_s = 0.0
+        self._num_caught = 0
         self.optimiser: Any = None
         self.evaluate_batches: int | None = None
         """Trials may end evaluations early."""
@@ -81,8 +85,8 @@ class Session:
 
     def next(self, iterator: Any, seen: SeenLoader) -> Any:
         """`next(iterator)` in the training thread: a step of training, or of an evaluation."""
-        if WATCH.was_stopped:  # the script caught the first one
-            raise EnoughSeen
+        if WATCH.was_stopped:
+            self._insist()
         is_step = self._is_step(seen)
         if is_step:
             self._enter_step(iterator)
@@ -185,9 +189,9 @@ class Session:
             return
         self._block_steps += 1
         if self._block_steps == block.num_skipped:
-            self._block_start = (perf_counter(), process_time())
+            self._block_start = _now()
         elif self._block_steps == block.num_skipped + block.num_steps:
-            now, cpu = perf_counter(), process_time()
+            now, cpu = _now()
             start, cpu_start = self._block_start
             name, number = block.source.name, block.num_steps
             WATCH.add(("block", name, block.round, start, now, number, cpu - cpu_start))
@@ -200,7 +204,7 @@ class Session:
                 self.stop()
             self._block_steps = 0
         if self.block is not None and not self.block.num_skipped:
-            self._block_start = (perf_counter(), process_time())
+            self._block_start = _now()
 
     def _planned(self) -> Block | None:
         try:
@@ -215,19 +219,31 @@ class Session:
         Raises:
             EnoughSeen: always.
         """
+        WATCH.add(("stopped",))
         self.finish()
         WATCH.was_stopped = True
+        raise EnoughSeen
+
+    def _insist(self) -> None:
+        """The script caught what should have ended it."""
+        self._num_caught += 1
+        if self._num_caught > MAX_CAUGHT:
+            os._exit(0)
         raise EnoughSeen
 
     def finish(self) -> None:
         """Write down what is only known at the end; twice does no harm."""
         from flatout.doctor.child_facts import gather_facts
 
-        if WATCH.is_on:
+        if not WATCH.is_on:
+            return
+        try:
             self.on_observed()
             WATCH.add(("facts", gather_facts(self)))
             self._describe_loaders()
-            WATCH.flush()
+        except Exception as error:  # a record with holes is better than a script that ends with our error
+            WATCH.add(("failed", f"{type(error).__name__}: {error}"))
+        WATCH.flush()
 
     def _describe_loaders(self) -> None:
         WATCH.add(("loaders", [seen.describe() for seen in self.loaders.values()]))
@@ -246,6 +262,11 @@ class Session:
 
 def _nothing() -> None:
     pass
+
+
+def _now() -> tuple[float, float]:
+    """Time, and CPU seconds of everything but the doctor."""
+    return perf_counter(), process_time() - WATCH.own_cpu_s
 
 
 class Held:

@@ -17,6 +17,7 @@ from flatout.doctor.child_imports import run_after_import
 
 VARIABLE = "FLATOUT_DOCTOR"
 """Environment variable with the folder of the observation."""
+NAME = "sitecustomize"
 CUSTOMIZE = "from flatout.doctor.child_start import begin\nbegin()\n"
 
 
@@ -24,7 +25,7 @@ def write_customize(folder: Path) -> Path:
     """A folder for PYTHONPATH whose `sitecustomize` begins the observation."""
     place = folder / "start"
     place.mkdir()
-    (place / "sitecustomize.py").write_text(CUSTOMIZE, encoding="utf-8")
+    (place / f"{NAME}.py").write_text(CUSTOMIZE, encoding="utf-8")
     return place
 
 
@@ -43,21 +44,16 @@ def begin() -> None:
 
     run_after_import({"torch": install})
     if "--multiprocessing-fork" not in sys.argv:
-        watch_exit(folder, _was_stopped)
-
-
-def _was_stopped() -> bool:
-    watching = sys.modules.get("flatout.doctor.child_watch")
-    return bool(watching is not None and watching.WATCH.was_stopped)
+        watch_exit(folder)
 
 
 def _run_hidden_customize(place: Path) -> None:
     sys.path[:] = [entry for entry in sys.path if entry != str(place)]
-    own = sys.modules.pop("sitecustomize", None)
+    own = sys.modules.pop(NAME, None)
     try:
-        importlib.import_module("sitecustomize")
+        importlib.import_module(NAME)
     except ModuleNotFoundError as error:
-        if error.name != "sitecustomize":
+        if error.name != NAME:
             raise
         if own is not None:
-            sys.modules["sitecustomize"] = own
+            sys.modules[NAME] = own

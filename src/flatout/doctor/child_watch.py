@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from flatout.doctor.child_log import RowLog
@@ -31,6 +31,7 @@ class Watch:
         self.thread = threading.main_thread().ident
         self.own_s = 0.0
         """Seconds that the doctor itself took in the training thread, on purpose: clones, flushes, trials."""
+        self.own_cpu_s = 0.0
         self.num_rows = 0
         self._flushed_at = perf_counter()
         self._pid = os.getpid()
@@ -72,12 +73,14 @@ class Own:
         self._watch = watch
 
     def __enter__(self) -> Own:
+        self._cpu = process_time()
         self._start = perf_counter()
         return self
 
     def __exit__(self, *error: object) -> None:
         end = perf_counter()
         self._watch.own_s += end - self._start
+        self._watch.own_cpu_s += process_time() - self._cpu
         self._watch.add(("own", self._start, end))
 
 

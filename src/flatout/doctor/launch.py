@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -85,14 +86,18 @@ def launch(
     start = perf_counter()
     process = subprocess.Popen(command, env=_environment(folder), stdout=stdout)
     looks = Looks(process.pid, start)
-    with _Signals(process) as signals:
-        while process.poll() is None:
-            try:
-                process.wait(POLL_S)
-            except subprocess.TimeoutExpired:
+    try:
+        with _Signals(process) as signals:
+            while process.poll() is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(POLL_S)
                 looks.look_sometimes()
                 on_poll()
-            signals.insist()
+                signals.insist()
+    finally:
+        if process.poll() is None:  # whatever went wrong here, nobody would ever end the script
+            process.kill()
+            process.wait()
     code = process.returncode if process.returncode >= 0 else 128 - process.returncode
     return Ended(process.pid, code, tuple(looks.taken), perf_counter() - start, signals.were_sent)
 

@@ -102,11 +102,13 @@ def _in_order(trace: Trace) -> list[Mapping[str, Any]]:
 
 def _exit(ended: Ended, exits: Mapping[int, Mapping[str, Any]], traces: Sequence[Trace]) -> Exit:
     told = exits.get(ended.pid, {})
-    was_stopped = any(each.get("was_stopped") for each in exits.values())
+    was_stopped = any(trace.was_stopped for trace in traces) and not ended.was_interrupted
+    if was_stopped:  # whatever code the script made of it
+        return Exit(0, True)
     error = told.get("error") or next((each["error"] for each in exits.values() if each.get("error")), None)
     if error is None and ended.code > 128:
         error = f"ended by signal {ended.code - 128}"
-    return Exit(ended.code, was_stopped and ended.code == 0, error)
+    return Exit(ended.code, False, error)
 
 
 def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSettings) -> list[str]:

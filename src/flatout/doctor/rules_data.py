@@ -10,7 +10,6 @@ from flatout.doctor.rules_making import (
     augment_s,
     costliest,
     files_per_sample,
-    has_own_collate,
     has_small_files,
     is_cold,
     stage_share,
@@ -104,11 +103,11 @@ def advise_batch_augment(case: Case) -> Remedy | None:
 def advise_collate(case: Case) -> Remedy | None:
     """A collate function that only stacks."""
     spent_s = case.loader.seconds.get("collate", 0.0)
-    if stage_share(case, "collate") < 0.25 or not has_own_collate(case):
+    if stage_share(case, "collate") < 0.25 or case.has_default_collate:
         return None
     found = next((f for f in case.loader.functions if "collate" in f.name.lower()), None)
     where = f" ({found.name}, {place(found.file, found.line)})" if found else ""
-    left_s = STACKED * spent_s
+    left_s = STACKED * spent_s * case.undisturbed
     return Remedy(
         name="collate",
         evidence=f"stacking the samples of a batch{where} takes {duration(spent_s)} of the "

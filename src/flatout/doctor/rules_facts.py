@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -14,8 +14,6 @@ class Facts:
     Figures "a batch" are those of the training's loader, summed over the process that makes the batch.
     """
 
-    resident_seconds: Mapping[str, float] | None = None
-    """Mean seconds by phase of the steps with resident batches."""
     loader_cpu_wait_s: float | None = None
     """Seconds a batch that its maker was ready to run and had no core (second number of schedstat)."""
     hand_over_s: float | None = None
@@ -63,6 +61,8 @@ class Facts:
     """Evaluations a step: 0.1 is one every ten steps."""
     log_calls: float | None = None
     """Calls a step that write to the log, the console or a tracker."""
+    other_lines: Sequence[Mapping[str, Any]] = ()
+    """Lines of the loop that no phase explains: `file`, `line`, `seconds_per_step`."""
     log_place: str | None = None
     """Where most of that time is spent: `file.py:12 print`."""
     evaluate_place: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 from flatout.doctor.record import Remedy
 from flatout.doctor.rules_case import Case
@@ -16,6 +17,10 @@ LOG_LESS = 50
 MIN_SHARE = 0.05
 """Part of a step below which evaluation, logging and copies are left alone."""
 MIN_PADDING = 0.25
+SHRINKS = 0.95
+"""Part of forward and backward that follows the length; the rest is the start of each operation."""
+NEAR = 3
+"""Lines around a call of a logger that are there for its sake."""
 
 
 def advise_less_evaluation(case: Case) -> Remedy | None:
@@ -48,18 +53,30 @@ def advise_less_logging(case: Case) -> Remedy | None:
     """Log every so many steps."""
     if case.share_of("log") < MIN_SHARE:
         return None
-    spent_s, calls = case.seconds["log"], case.facts.log_calls
+    spent_s, calls = logged_s(case), case.facts.log_calls
     each = f" in {calls:.3g} calls a step" if calls else ""
     where = f" ({case.facts.log_place})" if case.facts.log_place else ""
     return Remedy(
         name="log_less",
-        evidence=f"logging{where} takes {share(case.share_of('log'))} of the time{each}: "
+        evidence=f"logging{where} takes {share(spent_s / case.step_s)} of the time{each}: "
         f"{duration(spent_s)} of each step",
         predicted_gain=case.gain_without(spent_s * (1 - 1 / LOG_LESS)),
         cost="fewer points on the curves",
         how=f"if step % {LOG_LESS} == 0: around what is printed, logged or drawn (Lightning: log_every_n_steps="
         f"{LOG_LESS})",
     )
+
+
+def logged_s(case: Case) -> float:
+    """Seconds of a step for logging, with what is computed or waited for on the lines around it."""
+    file, _, rest = (case.facts.log_place or "").partition(":")
+    line = int(number) if (number := rest.partition(" ")[0]).isdigit() else None
+    if line is None:
+        return case.seconds["log"]
+    points = [(point.file, point.line, point.seconds_per_step) for point in case.record.sync_points]
+    others = [(str(o["file"]), int(o["line"]), float(o["seconds_per_step"])) for o in case.facts.other_lines]
+    near = [s for where, at, s in (*points, *others) if Path(where).name == file and abs(at - line) <= NEAR]
+    return case.seconds["log"] + min(sum(near), case.seconds["sync"] + case.seconds["other"])
 
 
 def advise_less_padding(case: Case) -> Remedy | None:
@@ -87,21 +104,24 @@ def advise_less_padding(case: Case) -> Remedy | None:
 
 def advise_copies(case: Case) -> Remedy | None:
     """Copies to the device from page-locked memory, beside the computation."""
-    if not case.is_on_gpu or case.share_of("copy") < MIN_SHARE or case.loader.pin_memory:
+    if not case.is_on_gpu or case.share_of("copy") < MIN_SHARE:
         return None
+    is_pinned = case.loader.pin_memory
+    pinning = "" if is_pinned else "DataLoader(..., pin_memory=True) and "
     return Remedy(
         name="pin_memory",
-        evidence=f"copies to the device take {share(case.share_of('copy'))} of a step, from pageable memory",
+        evidence=f"copies to the device take {share(case.share_of('copy'))} of a step, from "
+        + ("page-locked memory, but the host waits for them" if is_pinned else "pageable memory"),
         predicted_gain=case.gain_without(case.seconds["copy"] / 2),
         cost="page-locked memory for the batches made ahead",
-        how="DataLoader(..., pin_memory=True) and batch.to(device, non_blocking=True)",
-        settings={"pin_memory": True},
+        how=f"{pinning}batch.to(device, non_blocking=True)",
+        settings={} if is_pinned else {"pin_memory": True},
     )
 
 
 def _shrinks_with_length_s(case: Case) -> float:
     """Seconds of a step that follow the length of the samples: forward, backward, copies; not the optimiser."""
-    return sum(case.seconds[phase] for phase in ("copy", "forward", "backward", "sync"))
+    return SHRINKS * sum(case.seconds[phase] for phase in ("copy", "forward", "backward", "sync"))
 
 
 LOOP_RULES: tuple[Callable[[Case], Remedy | None], ...] = (

@@ -18,7 +18,6 @@ DECODE = re.compile(
     r"soundfile|librosa|h5py|json|pickle|imread|imdecode|cv2",
     re.IGNORECASE,
 )
-DEFAULTS = ("default_collate", "default_convert")
 SMALL_FILE_BYTES = 64 << 10
 FILES_A_SAMPLE = 4
 """Files opened for one sample, from which their number is the trouble and not their size."""
@@ -68,11 +67,6 @@ def augment_s(case: Case) -> float:
 def is_augmentation(case: Case) -> bool:
     """Random augmentation takes more of the making than anything else."""
     return augment_s(case) > max(case.stages_s - augment_s(case), 0.0)
-
-
-def has_own_collate(case: Case) -> bool:
-    """The script has a collate function of its own; torch's default has nothing to be made simpler."""
-    return not any(f.name.rpartition(".")[2] in DEFAULTS for f in case.loader.functions)
 
 
 def files_per_sample(case: Case) -> float:

@@ -70,6 +70,7 @@ class Trace:
     refusals: dict[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     """Measurements of the doctor's own that went wrong."""
+    was_stopped: bool = False
     num_rows: int = 0
 
     @property
@@ -112,7 +113,9 @@ def _add(trace: Trace, kind: str, values: Sequence[Any]) -> None:
 
 def _add_single(trace: Trace, kind: str, values: Sequence[Any]) -> None:
     """Rows that come once, or of which the last counts."""
-    if kind == "facts":
+    if kind == "stopped":
+        trace.was_stopped = True
+    elif kind == "facts":
         trace.facts = values[0]
     elif kind == "loaders":
         trace.loaders = values[0]

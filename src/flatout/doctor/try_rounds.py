@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
 
-from flatout.doctor.ceiling_plan import Block, block_steps, in_turns
+from flatout.doctor.ceiling_plan import Block, block_steps, in_turns, num_rounds
 from flatout.doctor.ceiling_sources import LoaderSource, Source
 from flatout.doctor.child_loaders import steps_of
 from flatout.doctor.child_watch import WATCH
@@ -23,15 +23,14 @@ from flatout.errors import FlatoutError
 if TYPE_CHECKING:
     from flatout.doctor.child_session import Session
 
-NUM_ROUNDS = 6
 ANSWER_S = 120.0
 """The command answers at once; it is gone if it has not by then."""
 
 
-def rounds_of(number: int) -> range:
+def rounds_of(number: int, num_rounds: int) -> range:
     """Numbers of the rounds of one series of trials, unlike those of any other."""
     first = 100 * (number + 1)
-    return range(first, first + NUM_ROUNDS)
+    return range(first, first + num_rounds)
 
 
 def trial_blocks(session: Session) -> Iterator[Block]:
@@ -40,7 +39,7 @@ def trial_blocks(session: Session) -> Iterator[Block]:
     while trials := _ask(session, folder, number):
         sources = _sources(session, trials, folder / f"caches-{number}")
         if sources:
-            yield from _rounds(session, sources, rounds_of(number))
+            yield from _rounds(session, sources, number)
         for source in sources:
             source.close()
         number += 1
@@ -85,10 +84,11 @@ def _source(session: Session, name: str, settings: dict[str, Any], folder: Path)
     return SwitchedSource(name, inner, settings, session)
 
 
-def _rounds(session: Session, sources: list[SwitchedSource], rounds: range) -> Iterator[Block]:
+def _rounds(session: Session, sources: list[SwitchedSource], number: int) -> Iterator[Block]:
     base, seen = session.base, session.primary
     if base is None or seen is None:
         return
     workers = max(seen.loader.num_workers, *(source.num_ahead // 2 for source in sources))
     steps = block_steps(session.mean_step_s, workers, seen.epoch_steps or steps_of(seen.loader))
-    yield from in_turns([base, *sources], steps, session.mean_step_s, rounds)
+    most = num_rounds(session.mean_step_s, steps, 1 + len(sources))
+    yield from in_turns([base, *sources], steps, session.mean_step_s, rounds_of(number, most))

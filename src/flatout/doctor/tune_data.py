@@ -66,6 +66,10 @@ class TuneData:
         self._kept: dict[tuple[Setting, bool], Loader] = {}
         self._decoded: StandardDataset | None = None
         """Raw files that are in memory, decoded for the first trial of it."""
+        if config.find_batch_size:
+            self.notes.append(
+                f"batch_size: auto is found when a training starts; tuned for {config.batch_size}"
+            )
         self.first = self._build(config)
         """The train split's loader with the settings as they are."""
         self.start = self._start()
@@ -87,11 +91,12 @@ class TuneData:
 
     @property
     def num_all(self) -> int:
-        """Samples of all splits, or rows where each has to be decoded to be counted."""
+        """Samples of all splits; of raw files about: those of other splits would have to be decoded."""
         if self.store is not None:
             return len(self.store)
         assert self.raw is not None
-        return len(self.raw.job.manifest)
+        num_rows = int((self.raw.job.splits == "train").sum())
+        return -(-len(self.raw.job.manifest) * self.num_samples // max(1, num_rows))
 
     def encodable(self) -> tuple[str, ...]:
         """Fields that are worth another encoding."""
@@ -212,8 +217,8 @@ class TuneData:
         if setting.cache == "none":
             keys["cache_config.preload_train_data"] = False
         elif self.num_all * self.make_sample_s > MOST_FILL_S:  # some of them tell as much
-            least = 8 * setting.batch_size
-            keys["limit"] = max(least, int(MOST_FILL_S / self.make_sample_s))
+            keys["limit"] = max(8 * setting.batch_size, int(MOST_FILL_S / self.make_sample_s))
+            keys["limit"] = min(keys["limit"], self.config.limit or keys["limit"])
         return keys
 
     def _copy(self, setting: Setting) -> StoreReader:

@@ -16,7 +16,8 @@ from flatout.types import Array, FieldSpec
 LEAST_BYTES = 1 << 10
 """Fields of smaller samples are not worth another encoding."""
 COPY_BYTES = 64 << 20
-LEAST_SAMPLES = 64
+LEAST_SAMPLES, MOST_SAMPLES = 64, 4096
+"""Of a copy: each takes 0.1 ms and more to write."""
 
 
 def encodable_fields(store: StoreReader, mean_bytes: Any) -> tuple[str, ...]:
@@ -50,7 +51,8 @@ class SampleStores:
         sample_bytes: int,
         batch_size: int,
     ) -> None:
-        wanted = max(LEAST_SAMPLES, 8 * batch_size, COPY_BYTES // max(1, sample_bytes))
+        by_bytes = min(COPY_BYTES // max(1, sample_bytes), MOST_SAMPLES)
+        wanted = max(LEAST_SAMPLES, 8 * batch_size, by_bytes)
         most = max(2 * batch_size, 4 * COPY_BYTES // max(1, sample_bytes))
         self._positions = positions[: min(wanted, most)]
         self._store = store

@@ -134,9 +134,7 @@ class Search:
         facts = self._space.facts
         measured = [e for stage in self.stages for e in stage.entries if e.setting == now and e.slices]
         if facts.consumer == "nothing" and facts.is_fast and now.prefetch_factor > 1:
-            self.skipped["prefetch_factor"] = (
-                "who only loads takes batches as they are made, however far ahead"
-            )
+            self.skipped["prefetch_factor"] = "who only loads takes batches as they are made, however far ahead"
             return [now]
         if facts.consumer != "nothing" and measured and measured[-1].wait_share < LEAST_WAIT:
             self.skipped["prefetch_factor"] = f"the training waits less than {LEAST_WAIT:.0%} of its time"

@@ -9,6 +9,7 @@ from flatout.config.settle import MOST_WORKERS
 from flatout.doctor.tune_facts import Facts
 from flatout.doctor.tune_model import Service, best_workers, predict_batch_s
 from flatout.doctor.tune_setting import AS_IT_IS, ENCODINGS, Setting
+from flatout.loader.fetch import UNIT_BYTES
 from flatout.loader.memory import CACHE_SHARE, PRELOAD_SHARE, BatchesAhead
 
 MOST_THREADS = 8
@@ -65,7 +66,8 @@ class Space:
         facts, room = self.facts, min(self.memory_bytes, self.facts.free_bytes)
         wanted = []
         if not facts.is_fast and facts.sample_bytes * facts.num_all <= PRELOAD_SHARE * room:
-            wanted.append(now.changed(cache="memory", num_workers=0))
+            kept = now.changed(cache="memory")
+            wanted += [kept.changed(num_workers=0), kept.changed(num_workers=1, prefetch_factor=2)]
         decoded_bytes = facts.sample_bytes * facts.num_samples
         if facts.is_fast and facts.is_compressed and facts.cache_size < facts.num_samples:
             wanted += [now.changed(cache="decoded")] if decoded_bytes <= CACHE_SHARE * room else []
@@ -96,9 +98,10 @@ class Space:
 
     def fits(self, setting: Setting) -> bool:
         """Whether its batches ahead are within the memory budget, and in /dev/shm where they go through it."""
-        ahead = BatchesAhead(
-            setting.num_workers, setting.prefetch_factor, setting.batch_size, self.facts.sample_bytes
-        )
+        batch_bytes = setting.batch_size * self.facts.sample_bytes
+        if self.facts.is_fast and setting.num_workers:  # small ones are made many at once
+            batch_bytes = max(batch_bytes, UNIT_BYTES)
+        ahead = BatchesAhead(setting.num_workers, setting.prefetch_factor, 1, batch_bytes)
         room = self.memory_bytes
         if not self.facts.is_fast and setting.num_workers and self.facts.shared_bytes is not None:
             room = min(room, self.facts.shared_bytes)

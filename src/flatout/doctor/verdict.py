@@ -14,7 +14,6 @@ from flatout.doctor.rules_loop import advise_less_padding
 from flatout.doctor.rules_making import (
     costliest,
     files_per_sample,
-    has_own_collate,
     has_small_files,
     is_augmentation,
     is_cold,
@@ -88,7 +87,7 @@ def name_making(case: Case) -> str:
     """Which part of a batch's making takes longest."""
     if case.hand_over_s > case.stages_s:
         return "too_many_workers" if case.loader.num_workers > most_workers(case) else "hand_over"
-    if stage_share(case, "collate") >= 0.4 and has_own_collate(case):
+    if stage_share(case, "collate") >= 0.4 and not case.has_default_collate:
         return "huge_collate"
     if stage_share(case, "fetch") >= 0.3:
         if has_small_files(case):

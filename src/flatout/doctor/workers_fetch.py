@@ -11,6 +11,7 @@ from typing import Any
 
 from torch.utils.data import _utils
 
+from flatout.doctor.child_exit import without_own_frames
 from flatout.doctor.workers_meter import Meter, forget_process
 
 
@@ -45,6 +46,8 @@ def _watched_fetch(original: Any) -> Any:
         meter.begin()
         try:
             return original(self, possibly_batched_index)
+        except Exception as error:  # torch sends its traceback as text, in which nobody could remove our frames
+            raise error.with_traceback(without_own_frames(error.__traceback__)) from error.__cause__
         finally:
             meter.end()
 

@@ -1,9 +1,9 @@
-"""The way of a batch from a worker to the training process: what packing and unpacking it takes."""
+"""The way of a batch from a worker to the training process: CPU seconds of packing and unpacking it."""
 
 from __future__ import annotations
 
 from multiprocessing import queues
-from time import perf_counter
+from time import thread_time
 from typing import Any
 
 
@@ -33,18 +33,18 @@ def patch_queues() -> None:
 
         @classmethod
         def dumps(cls, obj: Any, protocol: int | None = None) -> Any:
-            start = perf_counter()
+            start = thread_time()
             packed = original.dumps(obj, protocol)
             if _is_batch(obj):
-                HAND_OVER.packed_s += perf_counter() - start
+                HAND_OVER.packed_s += thread_time() - start
             return packed
 
         @staticmethod
         def loads(packed: Any) -> Any:
-            start = perf_counter()
+            start = thread_time()
             obj = original.loads(packed)
             if _is_batch(obj):
-                HAND_OVER.unpacked_s += perf_counter() - start
+                HAND_OVER.unpacked_s += thread_time() - start
                 HAND_OVER.num_unpacked += 1
             return obj
 

@@ -42,7 +42,7 @@ class Encoder(nn.Module):
         for level in range(num_layers):
             layers += [
                 nn.Conv1d(num_in, width, _KERNEL, stride=1 if level == 0 else 2, padding=_KERNEL // 2),
-                nn.GroupNorm(max(1, width // _GROUP), width),
+                nn.GroupNorm(_num_groups(width), width),
                 nn.ReLU(inplace=True),
             ]
             num_in = width
@@ -120,6 +120,11 @@ class LabelModel(nn.Module):
         """(B, C, T) in, (B, classes) out."""
         logits: Tensor = self.classifier(self.dropout(self.norm(self.encoder(x))))
         return logits
+
+
+def _num_groups(width: int) -> int:
+    """The largest number of equal groups of at least `_GROUP` channels."""
+    return next(num for num in range(max(1, width // _GROUP), 0, -1) if width % num == 0)
 
 
 def _projection(num_features: int) -> nn.Module:

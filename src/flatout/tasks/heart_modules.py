@@ -1,18 +1,15 @@
-"""What is trained on heart sounds: views that are alike, or classes; each as a module of numbers by sample."""
+"""Pre-training on heart sounds as a module, and what every training on them shares."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from flatout.augment import (
     GPUCompose,
     SampleKeys,
     draw_keys,
-    get_gpu_downstream_transforms,
     get_gpu_pretrain_transforms,
     split_substructures_batch,
 )
@@ -21,18 +18,13 @@ from flatout.augment.ready import AugmentationConfig
 from flatout.config import Config
 from flatout.errors import ConfigError, TrainError
 from flatout.tasks.contrastive import PART_WEIGHT, contrast, contrast_parts
-from flatout.tasks.heart_model import NUM_LAYERS, WIDTH, ContrastModel, Encoder, LabelModel
+from flatout.tasks.heart_model import NUM_LAYERS, WIDTH, ContrastModel, Encoder
 from flatout.tasks.heart_views import NUM_PARTS, sample_rate
-from flatout.tasks.recalls import Recalls
 from flatout.train import Batch, TaskData, TaskModule
-from flatout.types import FieldSpec
 
 EVALUATION_EPOCH = 0
 """Validation draws its views for this epoch each time: its losses can be compared."""
 VIEWS = ("view1", "view2", "subs1", "subs2")
-LABEL_PARAMS = ("num_classes", "freeze_encoder")
-
-_log = logging.getLogger(__name__)
 
 
 class HeartSoundModule(TaskModule):
@@ -102,8 +94,8 @@ class PretrainModule(HeartSoundModule):
     """
 
     def __init__(self, config: Config, data: TaskData) -> None:
-        _check_params(config, ())
-        super().__init__(config, data, ContrastModel(_encoder(config, data)))
+        check_params(config, ())
+        super().__init__(config, data, ContrastModel(make_encoder(config, data)))
         self._rate = sample_rate(config, self.signal)
 
     def transforms(self, config: AugmentationConfig, rate: int) -> GPUCompose:
@@ -146,64 +138,12 @@ class PretrainModule(HeartSoundModule):
         return [batch[name] for name in VIEWS]
 
 
-class LabelModule(HeartSoundModule):
-    """Cross entropy over the classes; `accuracy`, and over a whole split `balanced_accuracy`."""
+def make_encoder(config: Config, data: TaskData) -> Encoder:
+    """The encoder that the samples and the config's `model` ask for.
 
-    def __init__(self, config: Config, data: TaskData) -> None:
-        _check_params(config, LABEL_PARAMS)
-        label = data.field_of("label")
-        num_classes = _num_classes(config, data, label)
-        _tell_lacking(data, label)
-        model = LabelModel(
-            _encoder(config, data),
-            num_classes,
-            freezes_encoder=bool(config.model.params.get("freeze_encoder", False)),
-            dropout=config.model.dropout or 0.0,
-        )
-        super().__init__(config, data, model)
-        self._label = label.name
-        self.recalls = Recalls(num_classes)
-
-    def transforms(self, config: AugmentationConfig, rate: int) -> GPUCompose:
-        """Those that leave a label alone."""
-        return get_gpu_downstream_transforms(config, rate)
-
-    def augmented(self, batch: Batch, chain: GPUCompose, epoch: int) -> Batch:
-        """The batch with its signal changed."""
-        return {**batch, self.signal: self.changed(batch, self.signal, chain, self.keys_of(batch, epoch))}
-
-    def measure(self, batch: Batch) -> dict[str, Tensor]:
-        """Loss of each sample; outside training also whether its class was found."""
-        label = batch[self._label].long()
-        logits = self.model(batch[self.signal].to(self.dtype)).float()
-        loss = functional.cross_entropy(logits, label, reduction="none")
-        if self.training:
-            return {"loss": loss}
-        is_right = (logits.argmax(1) == label).float()
-        self.recalls.add(label, is_right, batch.get("valid"))
-        return {"loss": loss, "accuracy": is_right}
-
-    def on_validation_epoch_start(self) -> None:
-        self.recalls.reset()
-
-    def on_test_epoch_start(self) -> None:
-        self.recalls.reset()
-
-    def on_validation_epoch_end(self) -> None:
-        self._log_balanced("val")
-
-    def on_test_epoch_end(self) -> None:
-        self._log_balanced("test")
-
-    def _log_balanced(self, split: str) -> None:
-        counts = self.recalls.counts
-        if self.trainer.world_size > 1:
-            counts = self.trainer.strategy.reduce(counts.clone(), reduce_op="sum")
-        # Equal on all ranks by now: the mean that Lightning makes of them is the number itself.
-        self.log(f"{split}_balanced_accuracy", self.recalls.balanced(counts), sync_dist=True)
-
-
-def _encoder(config: Config, data: TaskData) -> Encoder:
+    Raises:
+        ConfigError: the samples differ in length.
+    """
     signal = data.field_of("signal")
     if signal.is_ragged or len(signal.shape) != 2:
         raise ConfigError(
@@ -214,36 +154,12 @@ def _encoder(config: Config, data: TaskData) -> Encoder:
     return Encoder(int(signal.shape[0] or 1), rate, section.dim or WIDTH, section.num_layers or NUM_LAYERS)
 
 
-def _num_classes(config: Config, data: TaskData, label: FieldSpec) -> int:
-    """As the config says, as many as have names, or one more than the largest number."""
-    if "num_classes" in config.model.params:
-        return int(config.model.params["num_classes"])
-    if label.classes:
-        return len(label.classes)
-    numbers = [int(value) for split in data.num_samples for value in data.values(label.name, split)]
-    if numbers:
-        return max(numbers) + 1
-    raise ConfigError(
-        f"field '{label.name}' holds numbers without names, so nobody knows how many classes there are: give "
-        f"model.params.num_classes, or fields.{label.name}.classes"
-    )
+def check_params(config: Config, known: Sequence[str]) -> None:
+    """A setting that nothing reads is a mistake.
 
-
-def _tell_lacking(data: TaskData, label: FieldSpec) -> None:
-    """A split without a class measures less than it seems to."""
-    for split in data.num_samples:
-        there = {int(value) for value in data.values(label.name, split)}
-        lacking = [name for number, name in enumerate(label.classes or ()) if number not in there]
-        if there and lacking:
-            _log.warning(
-                "%s has no sample of %s: it is not measured there. Another splits.seed may divide better",
-                split,
-                ", ".join(lacking),
-            )
-
-
-def _check_params(config: Config, known: Sequence[str]) -> None:
-    """A setting that nothing reads is a mistake."""
+    Raises:
+        ConfigError: `model.params` has one.
+    """
     if strange := [name for name in config.model.params if name not in known]:
         there = f"there are: {', '.join(known)}" if known else "there are none"
         raise ConfigError(f"model.params.{strange[0]}: this mode has no such setting; {there}")

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from flatout.config import Config, list_tasks
 from flatout.errors import ConfigError
-from flatout.tasks.heart_modules import HeartSoundModule, LabelModule, PretrainModule
+from flatout.tasks.heart_labels import LabelModule
+from flatout.tasks.heart_modules import HeartSoundModule, PretrainModule
 from flatout.tasks.heart_views import (
     SampleChange,
     SampleViews,

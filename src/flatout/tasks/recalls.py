@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 
-class Recalls(nn.Module):
+class Recalls:
     """Counts by class; the mean of their shares is the balanced accuracy, 1 / classes by chance.
 
-    A class without samples does not count. The counts stay out of checkpoints.
+    A class without samples does not count. No buffers: DDP would give every rank those of the first.
     """
 
     def __init__(self, num_classes: int) -> None:
-        super().__init__()
-        self.counts: Tensor
-        self.register_buffer("counts", torch.zeros(2, num_classes), persistent=False)
+        self.counts = torch.zeros(2, num_classes)
+        """Found, and all, of each class."""
 
     def add(self, label: Tensor, is_right: Tensor, valid: Tensor | None) -> None:
         """Samples, (B,) each, those that `valid` rules out left out; no synchronisation."""
+        if self.counts.device != label.device:
+            self.counts = self.counts.to(label.device)
         counts = torch.ones_like(is_right) if valid is None else valid.to(is_right.dtype)
         self.counts[0].index_add_(0, label, is_right * counts)
         self.counts[1].index_add_(0, label, counts)

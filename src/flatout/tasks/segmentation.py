@@ -161,7 +161,8 @@ def _flip_on_host(x: Tensor, active: Tensor) -> Tensor:
     made = torch.empty_like(x)
     source, target = x.view(_WORDS[x.element_size()]).numpy(), made.view(_WORDS[x.element_size()]).numpy()
     for row, flipped in enumerate(active.T.tolist()):
-        target[row] = np.flip(source[row], [-1 - axis for axis, is_flipped in enumerate(flipped) if is_flipped])
+        axes = tuple(-1 - axis for axis, is_flipped in enumerate(flipped) if is_flipped)
+        target[row] = np.flip(source[row], axes)
     return made
 
 

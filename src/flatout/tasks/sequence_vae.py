@@ -19,12 +19,16 @@ from flatout.tasks.annealing import charged, kl_of_units, kl_weight
 from flatout.tasks.channel_scale import ChannelScale
 from flatout.tasks.transformer import Coded, SequenceTransformer
 from flatout.train import Batch, Task, TaskData, TaskModule
+from flatout.train.optimiser import scaled_rate
 from flatout.train.posterior import LOG_VARIANCE, MEAN
 
 DIM, NUM_LAYERS, LATENT_DIM, MOST_HEADS = 128, 2, 32, 4
 """The model's size where the config does not say."""
-NUM_SCALED_STEPS = 100
-"""Optimiser steps whose batches the channels' means and deviations are of."""
+NUM_FIRST_STEPS = 100
+"""Optimiser steps that give the channels' means and deviations, and in which the learning rate grows."""
+MOST_GRADIENT = 1.0
+"""Norm that gradients are cut to. Without it, and at the full rate from the start, the posterior's means ran away
+on pen strokes: 1,000 nats of divergence, 14 % of the variance explained after 400 batches."""
 LEAST_LOG_DEVIATION = -4.0
 """Bound of the decoder's own deviation: channels that can be rebuilt exactly would drive it to nothing."""
 NO_LIMIT = 2**31 - 1
@@ -86,7 +90,7 @@ class SequenceVAE(Task):
 
 
 class SequenceVAEModule(TaskModule):
-    """The negative evidence bound in nats a step.
+    """The negative evidence bound in nats a step, with a weight on its divergence; 1 gives the bound itself.
 
     Channels are standardised by the first train batches. Validation counts the divergence in full, whatever the
     annealing has come to: the losses of all epochs, and so the best checkpoint, are comparable.
@@ -117,11 +121,24 @@ class SequenceVAEModule(TaskModule):
         self._num_steps = per_epoch * self.config.epochs
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        """This step's weight of the divergence; in the first steps, more of the channels' means."""
+        """This step's weight of the divergence; in the first steps also its rate, and the channels' means."""
         step = self.trainer.global_step
         self.kl_weight = kl_weight(self.config.kl_annealing, step, self._num_steps)
-        if step < NUM_SCALED_STEPS:
+        if step < NUM_FIRST_STEPS:
             self.scale.update(batch[self._name], self._mask(batch))
+        if step <= NUM_FIRST_STEPS:
+            self._set_rate(step)
+
+    def _set_rate(self, step: int) -> None:
+        """The learning rate grows over the first steps: full ones from random weights lead astray."""
+        rate = scaled_rate(self.config, self.trainer.world_size)
+        for optimiser in self.trainer.optimizers:
+            for group in optimiser.param_groups:
+                group["lr"] = rate * min(1.0, (step + 1) / NUM_FIRST_STEPS)
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """No step is longer than one in whose direction there is some trust."""
+        nn.utils.clip_grad_norm_(self.parameters(), MOST_GRADIENT)
 
     def on_validation_epoch_end(self) -> None:
         """Log what the annealing has come to."""

@@ -71,7 +71,9 @@ class SpeechModule(TaskModule):
 
     def __init__(self, config: Config, data: TaskData, num_outputs: int) -> None:
         params = dict(config.model.params)
-        num_bands = int(params.pop("num_bands", NUM_BANDS))
+        num_bands = params.pop("num_bands", NUM_BANDS)
+        if not isinstance(num_bands, int) or num_bands < 1:
+            raise ConfigError(f"model.params.num_bands is {num_bands!r}; wanted a whole number above 0, as 64")
         params.pop("alphabet", None)
         if params:
             raise ConfigError(f"model.params: speech takes num_bands and alphabet; got {', '.join(params)}")

@@ -19,7 +19,7 @@ LONGEST_WAVE = 10_000.0
 NUM_READERS = 8
 """Weighted means that sum a sequence up: a single one leaves too little of the order of its steps."""
 FIRST_LOG_VARIANCE = -4.0
-"""Log variance of the posterior to begin with: noise as large as the prior's would drown what the encoder says."""
+"""Log variance of the posterior to begin with: noise of the prior's size would drown what the encoder says."""
 MOST_LOG_VARIANCE = 10.0
 """Bound of the posterior's log variance, either way: exp of more than this is no number in half precision."""
 
@@ -77,8 +77,8 @@ class SequenceTransformer(nn.Module):
             noise: (B, L) standard normal numbers, which the draw from the posterior is made of; what comes out
                 has their dtype.
         """
-        # Steps are multiplied by waves of their places, as in a Fourier sum, and so is the latent vector. After 300
-        # batches of pen strokes 29 % of the variance was explained, and with added places alone 18 %.
+        # Steps are multiplied by waves of their places, as in a Fourier sum, and so is the latent vector. After
+        # 300 batches of pen strokes 29 % of the variance was explained, and with added places alone 18 %.
         place, wave = self.place(places_of(mask).to(self.place.weight.dtype)).chunk(2, dim=-1)
         keys = mask[:, None, None, :]
         posterior = self.encode(self.read(steps) * wave + place, mask, keys).to(noise.dtype)

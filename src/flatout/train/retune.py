@@ -14,10 +14,11 @@ from typing import Any, Literal, Protocol
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from flatout.loader import FastDataLoader
+from flatout.loader.fetch import UNIT_BYTES
 from flatout.loader.machine import Machine, describe_machine
 from flatout.loader.memory import BatchesAhead
 from flatout.loader.platform import AUTO_SHARE, MOST_STANDARD
-from flatout.train.drift import Drift, DriftDetector, share_of
+from flatout.train.drift import MARGIN, Drift, DriftDetector, share_of
 from flatout.train.loaders import dataset_of
 from flatout.train.ordinary import ResumableLoader
 from flatout.train.task import Batch
@@ -29,7 +30,8 @@ MOST_THREADS = 8
 """Producer threads at the most: more than cores pay where they wait for a disk."""
 SETTLE_STEPS = 16
 """Steps after a change that are not judged: batches that were made before it are used up."""
-JUDGED_STEPS = 32
+JUDGED_STEPS = 64
+"""Long enough for two waits where these are rare."""
 LEAST_HELP = 0.25
 """Part of the rise that a change must take away to be kept."""
 
@@ -87,7 +89,7 @@ class Retuner:
 
     def _answer(self, drift: Drift, batch_bytes: int) -> str | None:
         """Change the next thing that may help. That nothing is left is said once."""
-        rise = f"the wait for data rose from {drift.usual:.0%} to {drift.now:.0%} of a step"
+        rise = f"the wait for data is {drift.now:.0%} of a step, before the rise {drift.usual:.0%}"
         before = self._loader.prefetching
         for kind, at in PLACES.items():
             wanted = None if kind in self._useless else self._more(kind, before, batch_bytes)
@@ -106,13 +108,19 @@ class Retuner:
         now = share_of(trial.steps[SETTLE_STEPS:])
         drift, self._trial = trial.drift, None
         if now <= drift.now - LEAST_HELP * (drift.now - drift.usual):
+            kept = f"the wait for data fell from {drift.now:.0%} to {now:.0%} of a step: {trial.kind} is kept"
+            if now > drift.usual + 2 * MARGIN:  # so much is left that more of it may help
+                return self._joined(kept, self._answer(Drift(drift.usual, now), batch_bytes))
             self._detector.start_anew()
-            return f"the wait for data fell from {drift.now:.0%} to {now:.0%} of a step: {trial.kind} is kept"
+            return kept
         self._set(trial.before)
         self._useless.add(trial.kind)
         undone = f"{trial.kind} is as it was: the wait for data is {now:.0%} of a step, after {drift.now:.0%}"
-        tried = self._answer(Drift(drift.usual, now), batch_bytes)
-        return undone if tried is None else f"{undone}. {tried[0].upper()}{tried[1:]}"
+        return self._joined(undone, self._answer(Drift(drift.usual, now), batch_bytes))
+
+    @staticmethod
+    def _joined(done: str, tried: str | None) -> str:
+        return done if tried is None else f"{done}. {tried[0].upper()}{tried[1:]}"
 
     def _set(self, wanted: tuple[int, int]) -> None:
         self._loader.adjust(num_workers=wanted[0], prefetch_factor=wanted[1])
@@ -132,6 +140,8 @@ class Retuner:
         room = machine.free_bytes
         if not self._is_fast and machine.shared_bytes is not None:
             room = min(room, machine.shared_bytes)
+        if self._is_fast:  # small ones are made many at once
+            batch_bytes = max(batch_bytes, UNIT_BYTES)
         return BatchesAhead(*wanted, 1, batch_bytes).num_bytes <= room * AUTO_SHARE
 
 

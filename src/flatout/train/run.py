@@ -21,6 +21,7 @@ from flatout.loader.names import sample_names
 from flatout.seeding import child_seed
 from flatout.train.accumulation import ExactAccumulation
 from flatout.train.checkpoints import FOLDER, KeepLast, find_checkpoint, keep_best, stop_early
+from flatout.train.convolutions import protect_convolutions
 from flatout.train.data import RunData
 from flatout.train.device import Place, choose_place, leaves_processor_free
 from flatout.train.engine import explained, quiet_lightning
@@ -204,6 +205,7 @@ class Run:
         module = self.task.module(self.config, loaders.data)
         if self.config.pretrained is not None:
             self.note(load_weights(module, self.config.pretrained))
+        protect_convolutions(module, self.precision, self.place.device)
         self.note([compile_in_place(self.config, module, self.place.device)])
         return module
 
