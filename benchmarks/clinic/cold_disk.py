@@ -55,7 +55,7 @@ def main():
             Path(folder), draw.randrange(240, 320), draw.randrange(2, 4) << 20, options.seed
         )
         loader = DataLoader(recordings, batch_size=8, shuffle=True, num_workers=2, persistent_workers=True)
-        train(loader, classifier(2048, draw.randrange(256, 512)), options.steps)
+        train(loader, classifier(2048, draw.randrange(600, 900)), options.steps)
 
 
 if __name__ == "__main__":

@@ -50,10 +50,10 @@ def main():
     options, draw = arguments(__doc__)
     torch.set_num_threads(1)
     nights = Nights(
-        draw.randrange(10, 14) * 100, draw.randrange(8_000, 14_000), draw.randrange(250, 400), options.seed
+        draw.randrange(10, 14) * 100, draw.randrange(8_000, 14_000), draw.randrange(400, 600), options.seed
     )
     loader = DataLoader(nights, batch_size=10, num_workers=2, persistent_workers=True)
-    train(loader, classifier(1024, draw.randrange(400, 700)), options.steps)
+    train(loader, classifier(1024, draw.randrange(700, 1000)), options.steps)
 
 
 if __name__ == "__main__":

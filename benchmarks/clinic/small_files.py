@@ -51,9 +51,9 @@ def main():
     torch.set_num_threads(1)
     side = draw.choice((32, 40, 48))
     with tempfile.TemporaryDirectory(prefix="clinic-") as folder:
-        stacks = Stacks(Path(folder), draw.randrange(240, 320), draw.randrange(48, 96), side, options.seed)
+        stacks = Stacks(Path(folder), draw.randrange(240, 320), draw.randrange(64, 128), side, options.seed)
         loader = DataLoader(stacks, batch_size=8, shuffle=True, num_workers=2, persistent_workers=True)
-        train(loader, classifier(side * side, draw.randrange(256, 512)), options.steps)
+        train(loader, classifier(side * side, draw.randrange(600, 900)), options.steps)
 
 
 if __name__ == "__main__":

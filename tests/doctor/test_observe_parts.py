@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections import namedtuple
@@ -125,9 +126,15 @@ def test_rows_survive_a_cut(tmp_path: Path) -> None:
     log.add(("next", 3.0, 4.0))
     log.flush()
     (path,) = tmp_path.glob("events-*.jsonl")
-    path.write_text(path.read_text() + '[["next", 5.')
+    path.write_text(path.read_text() + '[2, [["next", 5.')
     (rows,) = read_rows(tmp_path, "events").values()
     assert rows == [["next", 1.0, 2.0], ["next", 3.0, 4.0]]
+
+
+def test_rows_that_were_written_twice_are_read_once(tmp_path: Path) -> None:
+    lines = [[0, [["a"], ["b"]]], [0, [["a"], ["b"], ["c"]]], [3, [["d"]]]]
+    (tmp_path / "events-7.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert read_rows(tmp_path, "events") == {7: [["a"], ["b"], ["c"], ["d"]]}
 
 
 def test_files_that_are_written_over(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def record_of(*remedies: Remedy) -> DoctorRecord:
 def write_rows(folder: Path, trace: Trace) -> None:
     rows = [["block", *block] for block in trace.blocks] + [["loaders", trace.loaders]]
     rows += [["agrees", name, value] for name, value in trace.agreements.items()]
-    (folder / "events-1.jsonl").write_text(json.dumps(rows) + "\n")
+    (folder / "events-1.jsonl").write_text(json.dumps([0, rows]) + "\n")
 
 
 def test_the_script_is_told_what_to_try_one_by_one_then_together(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_noise_alone_rarely_changes_anything() -> None:
     is_fast=st.booleans(),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=40)
+@settings(max_examples=40, derandomize=True)  # the noise is random enough
 def test_it_comes_close_to_the_best_in_few_trials(
     make_ms: float, step_ms: float, num_cores: int, is_fast: bool, seed: int
 ) -> None:

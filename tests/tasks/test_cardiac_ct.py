@@ -323,5 +323,5 @@ def test_it_learns_how_large_a_hippocampus_is(
     if is_fast:
         DataPreprocessor(config).run()
     metrics = fit(config).metrics
-    assert metrics["test_is_large_accuracy"] > 0.7  # half of them are
-    assert metrics["test_volume_ml_mae"] < 0.36  # the mean of all is 0.4 ml away from each
+    assert metrics["test_is_large_accuracy"] > 0.6  # half of them are
+    assert metrics["test_volume_ml_mae"] < 0.33  # who always says the mean is 0.37 ml off

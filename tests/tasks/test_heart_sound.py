@@ -117,6 +117,8 @@ def test_views_of_the_bank(config: dict[str, Any], prepared: Path) -> None:
     result = fit(settings, callbacks=[seen])
     assert result.is_fast
     assert not [note for note in result.notes if "no effect" in note]
+    assert result.speed.data_wait_share is not None
+    assert result.speed.data_wait_share > 0.1  # those of epoch 2 are made while it waits
     store = StoreReader(prepared / "store")
     views: list[dict[int, torch.Tensor]] = []
     num_batches = len(seen.batches) // 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lightning.pytorch import Callback
@@ -140,8 +142,8 @@ def test_the_command_trains_and_watches_the_posterior(
     sets = ["kl_annealing.weight=500", "kl_annealing.warmup=0", "monitor.update_frequency=1"]
     sets += ["monitor.window_size=5", "model.dim=8", "model.num_layers=1", "model.latent_dim=4", "logger=[]"]
     command = ["train", "--task", "sequence_vae", "--manifest", str(waves), "--output-dir", str(tmp_path / "r")]
-    command += ["--preprocessed-data-dir", str(waves.parent / "store"), "--epochs", "60", "--batch-size", "7"]
-    command += ["--learning-rate", "0.05", "--max-sequence-length", "8", "--save-top-k", "0", "--json"]
+    command += ["--preprocessed-data-dir", str(waves.parent / "store"), "--epochs", "50", "--batch-size", "7"]
+    command += ["--learning-rate", "0.03", "--max-sequence-length", "8", "--save-top-k", "0", "--json"]
     assert main([*command, "--no-pin-memory", *(part for text in sets for part in ("--set", text))]) == 0
     shown = capsys.readouterr()
     record = json.loads(shown.out)
@@ -149,7 +151,8 @@ def test_the_command_trains_and_watches_the_posterior(
     assert "the posterior has collapsed" in shown.err
     reports = json.loads((Path(record["folder"]) / "run.json").read_text())["reports"]
     look = reports["PosteriorMetricsMonitor"]
-    assert (look["active_units"], look["num_units"], look["verdict"]) == (0, 4, "collapsed")
+    assert look["num_units"] == len(look["kl_per_unit"]) == 4
+    assert "collapsed" in look["verdict"]  # a unit may have come back since
     assert (Path(record["folder"]) / "posterior.svg").exists()
 
 
@@ -391,32 +394,39 @@ def test_before_and_after_are_the_guides() -> None:
     assert (after.val_check_interval, after.limit_val_batches) == (0.1, 0.1)
 
 
-def strokes_config(data_dir: Path, output: Path, **settings: Any) -> dict[str, Any]:
-    """The run of docs/tasks/sequence_vae.md."""
-    return config_of(
-        data_dir / "seq_strokes_omniglot",
-        output,
-        **{
-            "batch_size": 32,
-            "gradient_accumulation_steps": 1,
-            "length_buckets": True,
-            "learning_rate": 2e-3,
-            "epochs": 3,
-            "model": {"dim": 64, "num_layers": 2, "latent_dim": 32},
-            "fields": {"stroke": {"kind": "sequence", "columns": ["dx", "dy", "pen_up"]}},
-            **settings,
-        },
-    )
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tasks" / "sequence_vae.md").read_text(encoding="utf-8")
+
+
+def snippet(language: str, number: int) -> str:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[number]
+
+
+def test_the_data_that_the_page_makes_is_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = snippet("python", 0).replace("NUM, LONGEST = 2000, 1500", "NUM, LONGEST = 40, 30")
+    exec(compile(made, "sequence_vae.md", "exec"), {})
+    config = config_of("waves.parquet", tmp_path, max_sequence_length=20, length_buckets=True)
+    result = fit(config, trainer_options={"limit_train_batches": 2})
+    assert not result.is_fast
+    assert result.metrics["val_loss_of_mean"] > 0
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_it_learns_pen_strokes(data_dir: Path, tmp_path: Path) -> None:
-    config = strokes_config(data_dir, tmp_path)
+    """The run of the page, as the page has it."""
+    config = yaml.safe_load(snippet("yaml", 1)) | {
+        "manifest": str(data_dir / "seq_strokes_omniglot"),
+        "preprocessed_data_dir": str(tmp_path / "store"),
+        "output_dir": str(tmp_path / "runs"),
+        "learning_rate": 2e-3,  # plain YAML takes 2e-3 for a text
+        "num_workers": 0,
+        "logger": [],
+    }
     DataPreprocessor(config).run()
     result = fit(config)
     metrics = result.metrics
     assert metrics["test_error"] < 0.6 * metrics["test_error_of_mean"]
-    assert metrics["test_loss"] < metrics["test_loss_of_mean"]
+    assert metrics["test_loss"] < metrics["test_loss_of_mean"] - 0.5
     reports = json.loads((result.folder / "run.json").read_text())["reports"]
-    assert reports["PosteriorMetricsMonitor"]["active_units"] > 4
+    assert reports["PosteriorMetricsMonitor"]["active_units"] >= 16

@@ -350,4 +350,5 @@ def test_it_learns_to_spell_digits(
         DataPreprocessor(config).run()
     metrics = fit(config).metrics
     assert metrics["val_cer"] < 0.15
-    assert metrics["test_cer"] < 0.6  # the same word for all is 0.8 off at best, nothing at all is 1
+    assert metrics["test_cer"] < 0.5  # 'one' for all is 0.76 off, which is the best of the words
+    assert metrics["test_wer"] < 0.7  # and 0.9

@@ -89,24 +89,26 @@ def test_whatever_is_done_it_is_the_plain_loader(manifest: Path, steps: list[Ste
 
 def test_the_next_batch_is_made_while_the_last_is_used(store: Path) -> None:
     called: list[int] = []
+    num_threads: list[int] = []
     second = threading.Event()
 
     def finish(batch: Batch, epoch: int) -> Batch:
         called.append(threading.get_ident())
-        assert torch.get_num_threads() == 1  # no team of threads beside the training's own
+        num_threads.append(torch.get_num_threads())
         if len(called) == 2:
             second.set()
         return batch
 
-    num_threads = torch.get_num_threads()
+    torch.set_num_threads(2)
     _, ahead = pair(store, finish)
-    assert torch.get_num_threads() == num_threads
+    assert torch.get_num_threads() == 2
     stream = iter(ahead)
     assert not called  # nothing before the first `next`
     next(stream)
     assert second.wait(WAIT_S)  # nobody has asked for it
     assert len(called) == 2
     assert set(called) != {threading.get_ident()}
+    assert num_threads == [1, 1]  # no team of threads beside the training's own
     ahead.close()
     assert len(called) == 2
 

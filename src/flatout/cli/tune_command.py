@@ -74,7 +74,8 @@ def _show(tuned: Tuned, path: Path, proof: Path) -> None:
     if not tuned.keys:
         console().print("the settings as they are stay: nothing measured is better beyond noise", markup=False)
     elif gain is not None:
-        sure = f" (95 % between {gain.low:.2f} and {gain.high:.2f})"
+        is_sure = gain.low > 0  # of a single round nothing is
+        sure = f" (95 % between {gain.low:.2f} and {gain.high:.2f})" if is_sure else " (once: not sure)"
         console().print(f"{gain.middle:.2f} times as fast as before{sure}", markup=False)
         if gain.middle < 1:
             over = f"what is faster is over --cpu-budget {tuned.options.cpu_budget:g}; 1 allows everything"

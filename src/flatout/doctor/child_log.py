@@ -18,19 +18,23 @@ class RowLog:
         self.folder = folder
         self.kind = kind
         self.rows: list[Row] = []
+        self._num_written = 0
         self.add = self.rows.append
 
     def flush(self) -> None:
         """Append what is new. A process that is killed loses only what came after its last flush."""
         if not self.rows:
             return
-        text = json.dumps(self.rows, default=str) + "\n"
-        self.rows.clear()
+        number = len(self.rows)
+        text = json.dumps([self._num_written, self.rows[:number]], default=str) + "\n"
         descriptor = os.open(self._path(), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(descriptor, text.encode())
         finally:
             os.close(descriptor)
+        # Ctrl-C may come between any two lines: rows that were written are known by their number when read.
+        self._num_written += number
+        del self.rows[:number]
 
     def _path(self) -> Path:
         return self.folder / f"{self.kind}-{os.getpid()}.jsonl"
@@ -44,8 +48,11 @@ def read_rows(folder: Path, kind: str) -> dict[int, list[list[Any]]]:
 
 
 def _rows(path: Path) -> Iterator[list[Any]]:
+    num_read = 0
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
-            yield from json.loads(line)
+            first, rows = json.loads(line)
         except json.JSONDecodeError:
             return
+        yield from rows[max(0, num_read - first) :]
+        num_read = max(num_read, first + len(rows))

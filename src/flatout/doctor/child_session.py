@@ -233,17 +233,19 @@ class Session:
 
     def finish(self) -> None:
         """Write down what is only known at the end; twice does no harm."""
-        from flatout.doctor.child_facts import gather_facts
-
         if not WATCH.is_on:
             return
-        try:
-            self.on_observed()
-            WATCH.add(("facts", gather_facts(self)))
-            self._describe_loaders()
-        except Exception as error:  # a record with holes is better than a script that ends with our error
-            WATCH.add(("failed", f"{type(error).__name__}: {error}"))
+        for part in (self._describe_loaders, self._describe_process, self.on_observed):
+            try:
+                part()
+            except Exception as error:  # a record with holes is better than a script that ends with our error
+                WATCH.add(("failed", f"{type(error).__name__}: {error}"))
         WATCH.flush()
+
+    def _describe_process(self) -> None:
+        from flatout.doctor.child_facts import gather_facts
+
+        WATCH.add(("facts", gather_facts(self)))
 
     def _describe_loaders(self) -> None:
         WATCH.add(("loaders", [seen.describe() for seen in self.loaders.values()]))

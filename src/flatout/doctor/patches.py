@@ -17,7 +17,7 @@ from flatout.doctor.patches_logging import patch_logging
 from flatout.doctor.patches_sync import patch_sync
 from flatout.doctor.workers_fetch import patch_fetchers
 from flatout.doctor.workers_hand_over import patch_queues
-from flatout.doctor.workers_meter import flush_process, looks_are_made
+from flatout.doctor.workers_meter import flush_process, looks_are_made, meters_own_s
 from flatout.doctor.workers_sampler import SAMPLER
 
 
@@ -48,7 +48,7 @@ def _end_observation() -> None:
     SAMPLER.stop_training()
     looks_are_made()
     flush_process()
-    WATCH.add(("sampler", SAMPLER.cpu_s))
+    WATCH.add(("watching", SAMPLER.cpu_s + meters_own_s()))
 
 
 def _forget() -> None:

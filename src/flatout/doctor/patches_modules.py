@@ -48,6 +48,7 @@ class Calls:
         if not self.repeats or not self.num_steps:
             return None
         module, number, seconds = max(self.repeats.values(), key=lambda each: each[2])
+        module = getattr(module, "_orig_mod", module)  # what torch.compile wraps
         code = getattr(type(module).forward, "__code__", None)
         return {
             "module": type(module).__name__,

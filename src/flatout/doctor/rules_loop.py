@@ -30,16 +30,18 @@ def advise_less_evaluation(case: Case) -> Remedy | None:
     spent_s, often = case.seconds["evaluate"], case.facts.evaluations
     every = f", once in {1 / often:.3g} steps" if often else ""
     where = f" ({case.facts.evaluate_place})" if case.facts.evaluate_place else ""
-    fewer = max(1, round(evaluated_batches(case) / EVALUATE_LESS))
+    number = evaluated_batches(case)
+    fewer = max(1, round(number / EVALUATE_LESS)) if number >= EVALUATE_LESS else None
+    left = fewer / number if fewer else 1 / EVALUATE_LESS
     return Remedy(
         name="evaluate_less",
         evidence=f"evaluation{where} takes {share(case.share_of('evaluate'))} of the time{every}: "
         f"{duration(spent_s)} of each step",
-        predicted_gain=case.gain_without(spent_s * (1 - 1 / EVALUATE_LESS)),
+        predicted_gain=case.gain_without(spent_s * (1 - left)),
         cost="fewer points on the validation curve, or rougher ones",
         how=f"evaluate every {EVALUATE_LESS} times as many steps (Lightning: val_check_interval, "
         "check_val_every_n_epoch), or on a tenth of the batches (limit_val_batches=0.1)",
-        settings={"evaluate_batches": fewer} if evaluated_batches(case) >= EVALUATE_LESS else {},
+        settings={"evaluate_batches": fewer} if fewer else {},
     )
 
 

@@ -158,14 +158,14 @@ def _short(place: str) -> str:
 
 
 def overhead_of(trace: Trace, steps: Steps) -> float | None:
-    """Share of the observed time that watching took: rows at what one costs, and the sampler's CPU."""
+    """Share of the observed time that watching took: rows at what one costs, the sampler, the meters."""
     seconds = steps.end - steps.start
     if seconds <= 0:
         return None
     rows = [span for span in trace.spans if span.phase != "own" and steps.start <= span.start < steps.end]
     num_rows = len(rows) + len([each for each in trace.nexts if steps.start <= each.start < steps.end])
     all_s = (trace.observed_until or trace.nexts[-1].end) - trace.nexts[0].start
-    return (num_rows * float(trace.facts.get("row_s", 0.0))) / seconds + trace.sampler_s / max(all_s, 1e-9)
+    return (num_rows * float(trace.facts.get("row_s", 0.0))) / seconds + trace.watching_s / max(all_s, 1e-9)
 
 
 def only_training(samples: Sequence[Sequence[Any]]) -> list[Sampled]:

@@ -65,7 +65,8 @@ class Trace:
     observed_until: float | None = None
     alone: tuple[float, int] | None = None
     hand_over_s: float | None = None
-    sampler_s: float = 0.0
+    watching_s: float = 0.0
+    """What the sampler and the meters of this process took during the observation."""
     agreements: dict[str, bool | None] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
@@ -125,8 +126,8 @@ def _add_single(trace: Trace, kind: str, values: Sequence[Any]) -> None:
         trace.alone = (values[0], values[1])
     elif kind == "hand_over":
         trace.hand_over_s = values[0]
-    elif kind == "sampler":
-        trace.sampler_s = trace.sampler_s or values[0]  # the first tells of the observation alone
+    elif kind == "watching":
+        trace.watching_s = trace.watching_s or values[0]  # the first tells of the observation alone
     elif kind == "agrees":
         trace.agreements[values[0]] = values[1]
     elif kind == "failed":

@@ -47,7 +47,8 @@ def _watched_fetch(original: Any) -> Any:
         try:
             return original(self, possibly_batched_index)
         except Exception as error:  # torch sends its traceback as text, in which nobody could remove our frames
-            raise error.with_traceback(without_own_frames(error.__traceback__)) from error.__cause__
+            error.__traceback__ = without_own_frames(error.__traceback__)
+            raise
         finally:
             meter.end()
 

@@ -19,8 +19,10 @@ from flatout.doctor.workers_hand_over import HAND_OVER
 from flatout.doctor.workers_padding import padding_of
 from flatout.doctor.workers_sampler import SAMPLER
 
-FLUSH_S = 0.25
-"""A worker may be ended by a signal: it loses no more than this."""
+FLUSH_S, WORKER_FLUSH_S = 1.0, 0.25
+"""The training process writes at its end anyway; a worker is ended by a signal, and loses no more than this."""
+EARLY_FLUSHES = (4, 16, 64)
+"""Batches of a worker after which it writes in any case: it may not live for long."""
 MAX_ITEMS = 256
 """Samples of a batch whose seconds are written down one by one."""
 LOOKED_AT = (1, 2)
@@ -39,6 +41,8 @@ class _Process:
     counters: Counters | None = None
     flushed_at = 0.0
     num_batches = 0
+    own_s = 0.0
+    """What the meters themselves took."""
 
 
 def forget_process() -> None:
@@ -53,6 +57,18 @@ def flush_process() -> None:
     if _Process.log is not None:
         _Process.log.flush()
         SAMPLER.write(_Process.log.folder)
+
+
+def _is_flush_due(now: float) -> bool:
+    passed = now - _Process.flushed_at
+    if multiprocessing.parent_process() is None:
+        return passed > FLUSH_S
+    return passed > WORKER_FLUSH_S or _Process.num_batches in EARLY_FLUSHES
+
+
+def meters_own_s() -> float:
+    """Seconds that the meters of this process took so far."""
+    return _Process.own_s
 
 
 def _begin_process(folder: Path) -> None:
@@ -83,6 +99,7 @@ class Meter:
 
     def begin(self) -> None:
         """A batch is begun."""
+        entered = perf_counter()
         if _Process.counters is None:
             _begin_process(self._folder)
         self.looks = _Process.num_batches in LOOKED_AT and LOOKED not in os.environ
@@ -94,6 +111,7 @@ class Meter:
         SAMPLER.begin_making(threading.get_ident())
         self._cpu = process_time()
         self._start = perf_counter()
+        _Process.own_s += self._start - entered
 
     def end(self) -> None:
         """It is made, or failed: one row about it."""
@@ -111,8 +129,9 @@ class Meter:
         files = (FILES.num_opened - self._opened, FILES.last_read)
         looks = (self.looks, self._num_items, self._draws, self._padding)
         _Process.log.add((*row, self.collate_s, *counted, *files, HAND_OVER.take_packed(), *looks))
-        if end - _Process.flushed_at > FLUSH_S:
+        if _is_flush_due(end):
             flush_process()
+        _Process.own_s += perf_counter() - end
 
     def ask(self, read: Callable[[], Any]) -> Any:
         """What the dataset gives; in a few batches also whether it drew random numbers for it."""

@@ -39,6 +39,7 @@ class Sampler:
         self._making: int | None = None
         self._watch: Watch | None = None
         self._thread: threading.Thread | None = None
+        self._log: RowLog | None = None
         self._cpu_s = 0.0
         self._taken_s = 0.0
 
@@ -63,7 +64,7 @@ class Sampler:
     def forget(self) -> None:
         """In a forked child, where the thread does not exist."""
         self.counts = Counter()
-        self._making = self._watch = self._thread = None
+        self._making = self._watch = self._thread = self._log = None
         self._cpu_s = self._taken_s = 0.0
 
     def take_cpu_s(self) -> float:
@@ -80,10 +81,11 @@ class Sampler:
     def write(self, folder: Path) -> None:
         """Append the counts to a file of this process."""
         counts, self.counts = self.counts, Counter()
-        log = RowLog(folder, "samples")
-        for (phase, stack), number in counts.items():
-            log.add((phase, number, *_described(stack)))
-        log.flush()
+        if self._log is None:
+            self._log = RowLog(folder, "samples")
+        for (phase, stack), number in list(counts.items()):  # the thread may still add to it
+            self._log.add((phase, number, *_described(stack)))
+        self._log.flush()
 
     def _start(self) -> None:
         if self._thread is None:

@@ -27,8 +27,8 @@ DIM, NUM_LAYERS, LATENT_DIM, MOST_HEADS = 128, 2, 32, 4
 NUM_FIRST_STEPS = 100
 """Optimiser steps that give the channels' means and deviations, and in which the learning rate grows."""
 MOST_GRADIENT = 1.0
-"""Norm that gradients are cut to. Without it, and at the full rate from the start, the posterior's means ran away
-on pen strokes: 1,000 nats of divergence, 14 % of the variance explained after 400 batches."""
+"""Norm that gradients are cut to. Without it, and at the full rate from the start, the posterior's means ran
+away on pen strokes: 1,000 nats of divergence, 14 % of the variance explained after 400 batches."""
 LEAST_LOG_DEVIATION = -4.0
 """Bound of the decoder's own deviation: channels that can be rebuilt exactly would drive it to nothing."""
 NO_LIMIT = 2**31 - 1

@@ -118,6 +118,7 @@ def _single_thread() -> ThreadPoolExecutor:
     """
     num_threads = torch.get_num_threads()
     thread = ThreadPoolExecutor(1, thread_name_prefix="flatout-ahead")
+    thread.submit(torch.get_num_threads).result()  # a thread's first question sets its number: not after this
     thread.submit(torch.set_num_threads, 1).result()
     torch.set_num_threads(num_threads)  # what threads begin with that come later is one number for all
     return thread

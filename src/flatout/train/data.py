@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -66,7 +67,10 @@ class RunData(LightningDataModule):
         if not trainer.training:
             batch = self._laid_out(batch)
         elif not self.train_loader.is_ahead:
+            started = perf_counter_ns()
             batch = self.finish(batch, trainer.current_epoch)
+            if isinstance(self.augmentation, BankViews):  # its views are read, or waited for: data, not work
+                self.train_loader.waits.total_ns += perf_counter_ns() - started
         return trainer.lightning_module.on_after_batch_transfer(batch, dataloader_idx)
 
     def finish(self, batch: Batch, epoch: int) -> Batch:
