@@ -15,6 +15,7 @@ from tests.bench.test_train_bench import round_of
 from flatout.bench import GuidesBench, bench_guides, guides, guides_measure
 from flatout.bench.guides_measure import KINDS, GroupSetting, compare, measure_group, mode_of
 from flatout.bench.guides_rows import AFTER, ROWS, GuideRow
+from flatout.bench.train_cases import read_rows, write_rows
 from flatout.bench.train_process import Contestant
 from flatout.bench.train_rounds import Asked, Figures
 from flatout.bench.train_sets import GUIDE_CASES
@@ -85,7 +86,7 @@ class Scripted(Contestant):
     def __init__(self, name: str, entry: dict[str, Any]) -> None:
         super().__init__(name, entry)
         self.asked: list[Asked] = []
-        self.overrides, self.options = entry["overrides"], entry["options"]
+        self.config, self.overrides, self.options = entry["config"], entry["overrides"], entry["options"]
         MADE.append(self)
 
     @contextmanager
@@ -140,6 +141,21 @@ def test_what_falls_between_steps_is_measured_by_itself(scripted: list[Scripted]
     ]
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_short_epochs_end_by_themselves(suffix: str, tmp_path: Path, scripted: list[Scripted]) -> None:
+    path = tmp_path / f"rows.{suffix}"
+    rows = [{"id": f"{number:02d}", "split": "val" if number % 4 == 0 else "train"} for number in range(40)]
+    write_rows(path, rows)
+    config = {"manifest": str(path), "preprocessed_data_dir": "made"}
+    switch: Any = [({"persistent_workers": True}, "epoch_switch")]
+    measure_group(config, {"batch_size": 3}, switch, "epochs", SETTING)
+    before, after = scripted
+    assert before.config == after.config
+    assert before.config["preprocessed_data_dir"] != "made"
+    found = read_rows(Path(before.config["manifest"]))
+    assert found == [row for row in rows if row["split"] == "train"][: 3 * guides_measure.EPOCH_STEPS]
+
+
 def test_every_measure() -> None:
     before, after = Contestant("before", {}), Contestant("after", {})
     figures = {"step_s": [0.5, 0.1, 0.1, 0.3], "epoch_starts": [0, 3], "device_bytes": 8}
@@ -171,16 +187,16 @@ def test_no_epoch_began() -> None:
 def test_a_guide_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Real trainings of a generated set: two rows, of which one needs what is not here."""
     rows = (
-        GuideRow("004", "sequence_vae", "batch", {"batch_size": 8}, "30-50 %"),
-        GuideRow("004", "sequence_vae", "half", {"precision": "16-mixed"}, "20 %", needs_cuda=True),
+        GuideRow("002", "speech", "batch", {"batch_size": 8}, "4x"),
+        GuideRow("002", "speech", "half", {"precision": "16-mixed"}, "20 %", needs_cuda=True),
         GuideRow("000", "cardiac_ct", "another task", {"batch_size": 8}, "21x"),
     )
     empty = tmp_path / "empty"
     empty.mkdir()
-    options = GuidesBench(("sequence_vae",), 0.02, 1, empty, tmp_path, (("model", {"dim": 8}),), rows)
+    options = GuidesBench(("speech",), 0.02, 1, empty, tmp_path, (("model", {"dim": 8}),), rows)
     document = bench_guides(options)
     batch, half = document["rows"]
-    assert (batch["before"], batch["after"]) == ({"batch_size": 1}, {"batch_size": 8})
+    assert (batch["before"], batch["after"]) == ({"batch_size": 2}, {"batch_size": 8})
     assert batch["from"] > 0
     assert batch["to"] > 0
     assert batch["is_real"] is False

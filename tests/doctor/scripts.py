@@ -132,7 +132,24 @@ print("last loss", results[-1], len(results))
 """
 )
 
-BATCH_S = 0.004
+THREAD = (
+    HEAD
+    + """
+import threading
+
+
+def work():
+    for epoch in range(100):
+        for batch in DataLoader(Slow(), batch_size=8):
+            train_step(batch)
+
+
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+)
+
 LIGHTNING = """
 import time
 import torch

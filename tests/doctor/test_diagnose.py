@@ -11,7 +11,8 @@ from tests.doctor.made_records import GIB, ceiling_of, made_record
 
 from flatout.doctor.diagnose import CURE, diagnose
 from flatout.doctor.record import DoctorRecord, Exit, FunctionCost, Look, SyncPoint, read_record
-from flatout.doctor.verdict import DISEASES, SENTENCES
+from flatout.doctor.verdict import DISEASES
+from flatout.doctor.verdict_sentences import SENTENCES
 
 DECODE = {"fetch": 0.002, "prepare": 0.2, "collate": 0.002}
 BUSY_WORKERS = {"num_workers": 4, "persistent_workers": True}
@@ -316,3 +317,15 @@ def test_the_diagnosis_survives_its_file(tmp_path: Path) -> None:
     again = read_record(path)
     assert (again.verdict, again.remedies) == (seen.verdict, seen.remedies)
     assert diagnose(again).verdict == seen.verdict
+
+
+def test_waiting_that_other_programs_cause_is_not_the_loaders_fault() -> None:
+    """Batches take a quarter of the time that training on them takes, and come late nevertheless."""
+    stages = {"fetch": 0.0, "prepare": 0.01, "collate": 0.0}
+    facts = {"loader_cpu_wait_s": 0.006, "num_threads": 1, "compute_cpu_s": 0.03}
+    record = made_record(compute_s=0.04, stages=stages, num_workers=1, cpu_share=0.4, facts=facts)
+    late = tuple(replace(step, seconds={**step.seconds, "wait": 0.02}) for step in record.steps)
+    seen = diagnose(replace(record, steps=late, ceiling=ceiling_of(0.06, 0.04, None)))
+    assert seen.verdict is not None
+    assert (seen.verdict.disease, seen.remedies) == ("healthy", ())
+    assert any("other programs" in text for text in seen.warnings)

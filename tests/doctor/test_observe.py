@@ -229,6 +229,14 @@ def test_ctrl_c(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_training_in_a_thread(tmp_path: Path) -> None:
+    record = run(tmp_path, scripts.THREAD)
+    assert (record.exit.code, record.exit.was_stopped) == (0, True)
+    assert len(record.steps) in (20, 21)
+    assert all(step.seconds["wait"] >= 8 * 0.001 for step in record.steps)
+
+
+@pytest.mark.slow
 def test_lightning(tmp_path: Path) -> None:
     record = run(tmp_path, scripts.LIGHTNING, settings=FEW)
     assert (record.exit.code, record.exit.was_stopped) == (0, True)

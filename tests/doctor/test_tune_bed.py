@@ -94,6 +94,14 @@ def test_raw_files(make_bed: Callable[..., Bed]) -> None:
     assert bed.run(facts.start, S).cpu_share < 2
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_workers_live_as_long_as_in_a_training(make_bed: Callable[..., Bed], is_kept: bool) -> None:
+    data = make_bed(use_fast_loader=False, num_workers=1, persistent_workers=is_kept)._data
+    for cache in ("none", "memory", "memory"):  # the second time over samples that are there
+        loader: Any = data.loader(data.start.changed(cache=cache), on_sample=False)
+        assert (loader.num_workers, loader.persistent_workers) == (1, is_kept)
+
+
 def test_samples_in_memory_pay_for_being_decoded(make_bed: Callable[..., Bed]) -> None:
     bed = make_bed(use_fast_loader=False, epochs=2)
     data = bed._data

@@ -248,6 +248,18 @@ def test_the_cpu_budget_holds() -> None:
     assert over.setting.num_workers < 4
 
 
+def test_who_is_over_the_cpu_budget_leaves_nobody_out() -> None:
+    rates, shares = {0: 10.0, 1: 25.0, 4: 100.0}, {0: 0.0, 1: 0.2, 4: 0.9}
+    entries = race(
+        [START.changed(num_workers=n) for n in rates],
+        lambda setting: slice_of(rates[setting.num_workers], shares[setting.num_workers]),
+        cpu_budget=0.5,
+    )
+    choice = choose(entries, START.changed(num_workers=0), 0.5)
+    assert choice is not None
+    assert choice.entry.setting.num_workers == 1
+
+
 def test_order_is_only_tried_where_it_can_matter() -> None:
     space = Space(facts(), service(), GIB, frozenset({"order"}))
     assert space.order(START) == [START]
@@ -341,6 +353,11 @@ def test_keys() -> None:
         "fields.x.compression": "none",
     }
     assert keys_of(START.changed(cache="decoded"), START, [], 77)["cache_config.cache_size"] == 77
+    none = START.changed(num_workers=0)  # its one batch ahead is no setting of the config
+    assert keys_of(none.changed(num_workers=2), none, []) == {
+        "train_ds.num_workers": 2,
+        "train_ds.prefetch_factor": 1,
+    }
 
 
 def test_facts_and_settings_survive_the_way_between_processes() -> None:

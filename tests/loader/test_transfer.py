@@ -138,6 +138,16 @@ def test_what_is_to_be_done_follows_the_copies_on_their_stream(cuda: FakeCuda) -
     assert batch["made"].used_on == [cuda.current[-1]]
 
 
+def test_what_comes_before_a_batch_is_sent_can_run_on_the_same_stream(cuda: FakeCuda) -> None:
+    transfer = Transfer("cuda")
+    with transfer.own_stream():
+        before = cuda.current[-1]
+    transfer.send(host_batch())
+    assert cuda.copies[0].made_on is before is not cuda.current[-1]
+    with Transfer("cpu").own_stream():
+        assert len(cuda.current) == 1
+
+
 def test_a_stream_that_another_thread_made_meanwhile_changes_nothing(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,9 +69,10 @@ def test_two_records_of_the_doctor(tmp_path: Path) -> None:
 def test_different_kinds_and_empty_runs(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="two of a kind"):
         compare(write_run(tmp_path / "a"), write_doctor(tmp_path / "d.json"))
-    speed = {**run_document()["speed"], "samples_per_s": None}
-    found = compare(write_run(tmp_path / "a"), write_run(tmp_path / "b", speed=speed, epochs=[], looks=[]))
-    assert "one of them measured no speed" in found.verdict
+    for nothing in (None, 0.0):
+        speed = {**run_document()["speed"], "samples_per_s": nothing}
+        found = compare(write_run(tmp_path / "a"), write_run(tmp_path / "b", speed=speed, epochs=[], looks=[]))
+        assert "one of them measured no speed" in found.verdict
 
 
 @pytest.mark.parametrize(

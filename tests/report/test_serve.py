@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from datetime import datetime, timedelta, tzinfo
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tests.report.records import run_document, write_doctor, write_run
 
 from flatout.cli.main import main
 from flatout.errors import RecordError, ReportError
-from flatout.report import Dashboard, read_source
+from flatout.report import Dashboard, follow, read_source, write
 from flatout.report.follow import Follower
 from flatout.report.place import find_place
 from flatout.report.serve import is_local
@@ -153,6 +154,29 @@ def test_it_follows_the_record(run: Path) -> None:
     assert b"finished" in second.page
     clock.now += 2
     assert follower.newest() is second, "nothing new, nothing made"
+
+
+def test_a_silent_run_is_said_to_be_silent_for_longer_and_longer(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = datetime.fromisoformat(run_document()["written_at"])
+    moment, clock = [written], Clock()
+
+    class Frozen(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return moment[0]
+
+    monkeypatch.setattr(follow, "datetime", Frozen)
+    monkeypatch.setattr(write, "datetime", Frozen)
+    follower = Follower(find_place(run), clock)
+    for hours in (0, 1, 2):
+        moment[0] = written + timedelta(hours=hours)
+        clock.now += 2
+        page = follower.newest().page
+        assert (f"written for {hours} h".encode() in page) == (hours > 0)
+        clock.now += 2
+        assert follower.newest().page is page
 
 
 def test_a_record_that_is_away_for_a_while(run: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -123,6 +124,30 @@ def test_a_run_at_an_address(tmp_path: Path, web: str) -> None:
     assert isinstance(read_source(f"{web}/doctor.json"), DoctorRecord)
     with pytest.raises(RecordError, match=r"run\.json cannot be read: .*(404|File not found)"):
         read_source(f"{web}/run-0008")
+
+
+def test_what_is_no_web_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+
+        def answer() -> None:
+            with other.accept()[0] as found:
+                found.recv(1000)
+                found.sendall(b"SSH-2.0-other\r\n")
+
+        thread = Thread(target=answer)
+        thread.start()
+        with pytest.raises(RecordError, match=r"cannot be read: SSH-2\.0-other"):
+            read_source(f"http://127.0.0.1:{port}/run")
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "address", ["http://127.0.0.1:port/run", "http://127.0.0.1:1/a run", "http://[::1/run"]
+)
+def test_misspelt_addresses_are_told(address: str) -> None:
+    with pytest.raises(RecordError, match=r"cannot be read|is no address"):
+        read_source(address)
 
 
 @pytest.mark.parametrize("address", ["ftp://host/run", "file:///etc/passwd", "s3://bucket/run", "http://"])

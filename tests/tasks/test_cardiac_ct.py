@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -275,7 +276,8 @@ def test_batches_are_varied_by_key_and_epoch() -> None:
 
 
 def test_samples_are_varied_alike() -> None:
-    vary = CardiacCT().sample_transform(load_config({"task": "cardiac_ct"}), data_of())
+    made_here = CardiacCT().sample_transform(load_config({"task": "cardiac_ct"}), data_of())
+    vary = pickle.loads(pickle.dumps(made_here))  # to a worker
     np.random.seed(0)
     sample = {name: value[0] for name, value in batch_of().items()}
     before = sample["image"].clone()

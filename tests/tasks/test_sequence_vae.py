@@ -24,6 +24,7 @@ from flatout.config import Config, load_config
 from flatout.config.train import AnnealingSection
 from flatout.errors import ConfigError
 from flatout.store import DataPreprocessor
+from flatout.tasks import sequence_vae
 from flatout.tasks.annealing import charged, kl_of_units, kl_weight
 from flatout.tasks.channel_scale import ChannelScale
 from flatout.tasks.sequence_vae import NO_LIMIT, SequenceVAE, SequenceVAEModule
@@ -168,13 +169,15 @@ def test_annealing_is_a_straight_line_and_then_stays() -> None:
 
 
 class Weights(Callback):
-    """Writes down what the divergence counts in each batch."""
+    """Writes down what the divergence counts in each batch, and the learning rate."""
 
     def __init__(self) -> None:
         self.seen: list[float] = []
+        self.rates: list[float] = []
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         self.seen.append(pl_module.kl_weight)
+        self.rates.append(trainer.optimizers[0].param_groups[0]["lr"])
 
 
 def test_annealing_follows_the_steps_of_the_whole_run(waves: Path, tmp_path: Path) -> None:
@@ -184,9 +187,30 @@ def test_annealing_follows_the_steps_of_the_whole_run(waves: Path, tmp_path: Pat
     result = fit(config, callbacks=[weights])
     assert weights.seen == [0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0]
     assert result.metrics["kl_weight"] == 2.0
+    assert weights.rates == pytest.approx([1e-4, 1e-4, 2e-4, 2e-4, 3e-4, 3e-4, 4e-4, 4e-4])
     rest = Weights()
     fit({**config, "epochs": 1}, callbacks=[rest])
     assert rest.seen == [0.0, 0.0, 2.0, 2.0]
+
+
+def test_the_rate_is_full_after_the_first_steps_and_is_left_alone_then(waves: Path, tmp_path: Path) -> None:
+    """14 steps of one batch; the first steps are said to be 5."""
+    weights = Weights()
+    config = waves_config(waves, tmp_path, batch_size=1, gradient_accumulation_steps=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sequence_vae, "NUM_FIRST_STEPS", 5)
+        fit(config, callbacks=[weights])
+    assert weights.rates == pytest.approx([0.002, 0.004, 0.006, 0.008] + [0.01] * 10)
+
+
+def test_gradients_are_cut() -> None:
+    module = module_of()
+    optimiser = torch.optim.SGD(module.parameters())
+    for parameter in module.parameters():
+        parameter.grad = torch.full_like(parameter, 3.0)
+    module.on_before_optimizer_step(optimiser)
+    norms = [p.grad.norm() for p in module.parameters() if p.grad is not None]
+    assert float(torch.stack(norms).norm()) == pytest.approx(1.0, rel=1e-4)
 
 
 def test_free_nats_cost_nothing() -> None:

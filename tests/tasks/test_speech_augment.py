@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,7 @@ def test_one_sample_is_varied_alike() -> None:
         "gaussian_noise": {"p": 1.0, "std": 0.1},
         "time_mask": {"p": 1.0, "num_masks": 2, "max_fraction": 0.2},
     }
-    single = VarySample("audio", section_of(**settings), None, 50)
+    single = pickle.loads(pickle.dumps(VarySample("audio", section_of(**settings), None, 50)))  # to a worker
     np.random.seed(0)
     sample = {"audio": torch.ones(1, 1000), "label": torch.tensor(1)}
     made = [single(sample)["audio"] for _ in range(30)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,16 @@ from hypothesis import strategies as st
 from tests.train.test_run import is_equal, weights_of
 from tests.train.tiny import NUM_BATCHES, NUM_TRAIN, SaveEach, Tiny
 
+from flatout.bank import BankViews
 from flatout.errors import LoaderError
 from flatout.loader import FastDataLoader
 from flatout.loader.transfer import Augment, Batch, Transfer
 from flatout.train import fit, run
 from flatout.train.ahead import AheadLoader
+from flatout.train.data import RunData
+from flatout.train.loaders import RunLoaders
+from flatout.train.task import TaskData
+from flatout.train.waits import RunLoader
 from flatout.train.weights import read_weights
 
 Make = Callable[..., dict[str, Any]]
@@ -142,6 +148,67 @@ def test_an_older_pass_does_not_end_in_silence(store: Path) -> None:
     with pytest.raises(LoaderError, match="newer pass"):
         next(first)
     ahead.close()
+
+
+class Marked(Transfer):
+    """Knows whether its own stream is the one in use."""
+
+    is_inside = False
+
+    @contextmanager
+    def own_stream(self) -> Iterator[None]:
+        self.is_inside = True
+        yield
+        self.is_inside = False
+
+
+def test_what_the_loader_does_on_the_device_is_done_before_what_follows(store: Path) -> None:
+    transfer, seen = Marked(None), []
+    options: dict[str, Any] = {"split": "train", "num_workers": 0}
+    inner = FastDataLoader(
+        store, 4, augment=lambda batch, _: (seen.append(transfer.is_inside), batch)[1], **options
+    )
+    ahead = AheadLoader(inner, lambda batch, _: (seen.append(transfer.is_inside), batch)[1], transfer)
+    next(iter(ahead))
+    ahead.close()
+    assert len(seen) >= 4
+    assert all(seen)
+
+
+class Views(BankViews):
+    """Only says that it is closed."""
+
+    def __init__(self, on_close: Callable[[], None]) -> None:
+        torch.nn.Module.__init__(self)
+        self._on_close = on_close
+
+    def close(self) -> None:
+        self._on_close()
+
+
+def test_views_are_closed_after_the_last_batch_under_way(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_second, is_asked, done = threading.Event(), threading.Event(), []
+
+    def finish(batch: Batch, epoch: int) -> Batch:
+        if done:
+            is_second.set()
+            assert is_asked.wait(WAIT_S)
+        done.append("made")
+        return batch
+
+    def on_close() -> None:
+        done.append("closed")
+        is_asked.set()
+
+    close = AheadLoader.close
+    monkeypatch.setattr(AheadLoader, "close", lambda self: (is_asked.set(), close(self))[1])
+    loader = RunLoader(FastDataLoader(store, 4, split="train", num_workers=0))
+    loader.finish_ahead(finish, torch.device("cpu"))
+    data = RunData(RunLoaders({"train": loader}, TaskData({}, {}), is_fast=True), Views(on_close))
+    next(iter(loader))
+    assert is_second.wait(WAIT_S)
+    data.close()
+    assert done == ["made", "made", "closed"]
 
 
 @pytest.fixture

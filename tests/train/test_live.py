@@ -125,6 +125,7 @@ def test_a_run_that_fails_and_goes_on(make_config: Make, tmp_path: Path) -> None
     record = read_source(folder)
     assert isinstance(record, RunRecord)
     assert (record.status, record.error) == ("failed", "RuntimeError: <b>no</b>")
+    assert record.is_fast
     rest, seen = watched_fit(config, resume=folder)
     assert rest.folder == folder
     assert rest.metrics == whole.metrics

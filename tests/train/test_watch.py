@@ -64,6 +64,15 @@ class Watched:
         self.call("on_train_batch_end", outputs, {"key": torch.zeros(num)}, 0)
 
 
+def test_a_run_of_one_step_measures_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Watched(monkeypatch, every=None)
+    run.step(900, 100)
+    run.clock.now += MS
+    run.call("on_validation_start")
+    speed = run.watch.speed()
+    assert (speed.samples_per_s, speed.data_wait_share, speed.share_not_waiting) == (None, None, None)
+
+
 def test_shares_and_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Watched(monkeypatch, every=None)
     run.step(900, 100)  # the first warms up and does not count

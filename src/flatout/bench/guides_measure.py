@@ -10,6 +10,7 @@ from statistics import mean, median
 from typing import Any, Literal
 
 from flatout.bench.guides_rows import Measure
+from flatout.bench.train_cases import cut_epoch
 from flatout.bench.train_contestant import Entry
 from flatout.bench.train_process import Contestant
 from flatout.bench.train_rounds import Asked, Figures
@@ -128,8 +129,9 @@ def _entry(config: Mapping[str, Any], settings: Settings, mode: Mode) -> Entry:
     if mode == "run":
         return Entry(config, settings, options={"limit_train_batches": RUN_STEPS})
     steps_only = {name: value for name, value in settings.items() if name not in ONLY_IN_RUNS}
-    options = {"limit_train_batches": EPOCH_STEPS} if mode == "epochs" else {}
-    return Entry(config, steps_only, options=options)
+    if mode == "epochs":  # not cut off by the Trainer: workers would be left with batches of the old epoch
+        config = cut_epoch(config, EPOCH_STEPS * settings["batch_size"])
+    return Entry(config, steps_only)
 
 
 def _asked(mode: Mode, seconds: float) -> Asked:

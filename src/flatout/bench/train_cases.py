@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,26 @@ def write_rows(path: Path, rows: Rows) -> None:
             writer = csv.DictWriter(file, list(rows[0]))
             writer.writeheader()
             writer.writerows(rows)
+
+
+def read_rows(path: Path) -> Rows:
+    """What `write_rows` wrote; of a CSV as texts."""
+    if path.suffix == ".parquet":
+        rows: Rows = pq.read_table(path).to_pylist()
+        return rows
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in text.splitlines()]
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def cut_epoch(config: Mapping[str, Any], num_samples: int) -> dict[str, Any]:
+    """The config with so many train samples, read from their files: its epochs are short and end by themselves."""
+    manifest = Path(config["manifest"])
+    rows = [row for row in read_rows(manifest) if row["split"] == "train"][:num_samples]
+    few = manifest.with_name(f"first-{num_samples}{manifest.suffix}")
+    write_rows(few, rows)
+    return {**config, "manifest": str(few), "preprocessed_data_dir": str(few.with_suffix(".store"))}
 
 
 def _repeated(rows: Rows, num_samples: int) -> Rows:

@@ -46,12 +46,14 @@ def guides(
 
 
 def _show(document: dict[str, Any]) -> None:
-    table = Table(title="guides", title_justify="left")
-    for name in ("guide", "row", "measured", "gain", "the guide's figure"):
-        table.add_column(name, no_wrap=name in ("measured", "gain"))
-    for row in document["rows"]:
-        table.add_row(row["guide"], f"{row['task']}: {row['row']}", *measured(row), row["guide_figure"])
-    console().print(table)
+    for guide in dict.fromkeys((row["guide"], row["task"]) for row in document["rows"]):
+        table = Table(title=f"guide {guide[0]}, {guide[1]}", title_justify="left")
+        for name in ("row", "measured", "gain", "the guide's figure"):
+            table.add_column(name, no_wrap=name in ("measured", "gain"))
+        for row in document["rows"]:
+            if (row["guide"], row["task"]) == guide:
+                table.add_row(row["row"], *measured(row), row["guide_figure"])
+        console().print(table)
     for row in document["rows"]:
         for note in row.get("notes", ()):
             console().print(f"{row['guide']} {row['row']}: {note}", markup=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Generator
 from time import perf_counter, process_time
 from typing import Any
@@ -83,6 +84,13 @@ class Session:
         attach(iterator, seen)
         return iterator
 
+    def adopt(self, iterator: Any, loader: DataLoader[Any]) -> SeenLoader:
+        """An iterator that was made before anybody knew that this thread trains."""
+        seen = self._seen(loader)
+        seen.begin_epoch()
+        attach(iterator, seen)
+        return seen
+
     def next(self, iterator: Any, seen: SeenLoader) -> Any:
         """`next(iterator)` in the training thread: a step of training, or of an evaluation."""
         if WATCH.was_stopped:
@@ -109,7 +117,9 @@ class Session:
             WATCH.stack.clear()
 
     def note_backward(self) -> None:
-        """A backward: who gave the last batches is trained on."""
+        """A backward: who gave the last batches is trained on. The first one tells which thread trains."""
+        if not self.loaders:
+            WATCH.thread = threading.get_ident()
         for seen in self.loaders.values():
             seen.note_backward()
 
@@ -134,6 +144,7 @@ class Session:
     def _enter_observed(self, iterator: Any) -> None:
         self.num_steps += 1
         if self.num_steps == 1:
+            self._started_at = perf_counter()
             self.on_first_step()
         if self.num_steps <= self.settings.num_warmup:
             self._measured_from = (self.num_steps, perf_counter(), WATCH.own_s)
@@ -178,7 +189,7 @@ class Session:
         steps, since, own_s = self._measured_from
         self.mean_step_s = max(1e-6, (now - since - WATCH.own_s + own_s) / max(1, self.num_steps - steps))
         with Own(WATCH):
-            self.on_observed()
+            _safely(self.on_observed)
         self.base = LoaderSource("base", lambda: self.torch_iterate(seen.loader), self.torch_advance, iterator)
         self._plan = self.make_plan(self) if self.make_plan is not None else None
         self._next_block()
@@ -236,10 +247,7 @@ class Session:
         if not WATCH.is_on:
             return
         for part in (self._describe_loaders, self._describe_process, self.on_observed):
-            try:
-                part()
-            except Exception as error:  # a record with holes is better than a script that ends with our error
-                WATCH.add(("failed", f"{type(error).__name__}: {error}"))
+            _safely(part)
         WATCH.flush()
 
     def _describe_process(self) -> None:
@@ -264,6 +272,13 @@ class Session:
 
 def _nothing() -> None:
     pass
+
+
+def _safely(part: Callable[[], None]) -> None:
+    try:
+        part()
+    except Exception as error:  # a record with holes is better than a script that ends with our error
+        WATCH.add(("failed", f"{type(error).__name__}: {error}"))
 
 
 def _now() -> tuple[float, float]:

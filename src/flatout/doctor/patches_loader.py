@@ -20,14 +20,22 @@ def patch_loaders(settings: ObserveSettings) -> None:
 
     @functools.wraps(advance)
     def __next__(self: Any) -> Any:  # noqa: N807
-        seen = getattr(self, "_flatout_seen", None)
-        if seen is None or not WATCH.is_here():
+        if not WATCH.is_here():
             return advance(self)
-        return SESSION.next(self, seen)
+        seen = getattr(self, "_flatout_seen", None)
+        return SESSION.next(self, SESSION.adopt(self, self._flatout_loader) if seen is None else seen)
 
     @functools.wraps(iterate)
     def __iter__(self: Any) -> Any:  # noqa: N807
         return SESSION.iterate(self) if WATCH.is_here() else iterate(self)
 
+    begin = dataloader._BaseDataLoaderIter.__init__
+
+    @functools.wraps(begin)
+    def __init__(self: Any, loader: Any) -> None:  # noqa: N807
+        self._flatout_loader = loader
+        begin(self, loader)
+
+    setattr(dataloader._BaseDataLoaderIter, "__init__", __init__)  # noqa: B010  a method, to mypy
     dataloader._BaseDataLoaderIter.__next__ = __next__  # type: ignore[method-assign]
     dataloader.DataLoader.__iter__ = __iter__  # type: ignore[method-assign]

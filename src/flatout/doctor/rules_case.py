@@ -88,13 +88,14 @@ class Case(Seen):
         The model is compared with itself, because what it does not know is there before and after. That its
         workers had to wait for cores it does know.
         """
-        return self._gain(min(self.step_s, max(self.work.step_s(), self._crowded_step_s)), changes)
+        return self._gain(min(self.step_s, self.explained_s), changes)
 
     @cached_property
-    def _crowded_step_s(self) -> float:
-        """A step by what the workers took as they were, core or no core."""
+    def explained_s(self) -> float:
+        """A step by the model, or by what the workers took as they were, core or no core: the longer."""
         workers = self.loader.num_workers
-        return self.stages_s / workers + self.extra_s + self.work.uneven_s if workers else 0.0
+        as_seen_s = self.stages_s / workers + self.extra_s + self.work.uneven_s if workers else 0.0
+        return max(self.work.step_s(), as_seen_s)
 
     def gain_in_model(self, **changes: float) -> float:
         """The same in the model alone: for changes that leave the work as it is and only share it otherwise."""

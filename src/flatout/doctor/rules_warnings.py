@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from flatout.config import LoaderSettings
 from flatout.doctor.rules_case import Case
 from flatout.doctor.rules_compute import HEADROOM, most_device_bytes
-from flatout.doctor.rules_words import share
+from flatout.doctor.rules_words import duration, share
 from flatout.loader.platform import decide
 from flatout.units import bytes_text
 
@@ -41,6 +41,16 @@ def warn_of_memory(case: Case) -> Iterator[str]:
         yield f"only {share(free)} of the device's memory are free: a longer sample may not fit"
 
 
+def warn_of_others(case: Case) -> Iterator[str]:
+    """Whoever makes batches waits longer for a core than it has one, and its own crowd is not the reason."""
+    waited_s, is_crowd = case.facts.loader_cpu_wait_s or 0.0, case.loader.num_workers > case.machine.num_cores
+    if waited_s > case.seen_cpu_s and not is_crowd:
+        yield (
+            f"a batch had {duration(case.seen_cpu_s)} of a core and waited {duration(waited_s)} for one: other "
+            "programs are busy on this machine, look again when it is quiet"
+        )
+
+
 def warn_of_workers(case: Case) -> Iterator[str]:
     """What the platform rules have against the number of workers."""
     if not case.loader.num_workers:
@@ -53,5 +63,6 @@ def warn_of_workers(case: Case) -> Iterator[str]:
 WARNINGS: tuple[Callable[[Case], Iterator[str]], ...] = (
     warn_of_shared_memory,
     warn_of_memory,
+    warn_of_others,
     warn_of_workers,
 )

@@ -33,8 +33,8 @@ from flatout.train.loaders import dataset_of
 
 MOST_FILL_S = 5.0
 """Seconds that filling a cache for a trial may take."""
-_TRIAL = {"persistent_workers": False, "train_ds.persistent_workers": False, "find_batch_size": False}
-"""What a trial does differently: workers end with their stretch."""
+_TRIAL = {"find_batch_size": False}
+"""What a trial does differently."""
 _OF_STORE = {"cache_in_memory": False, "cache_config.preload_train_data": False}
 """A store that was read once is in the page cache, with or without these."""
 
@@ -175,6 +175,7 @@ class TuneData:
             **loader_arguments(dataset, kind(len(dataset)), settings, config.seed, None),
             num_workers=decision.num_workers,
             prefetch_factor=decision.prefetch_factor,
+            persistent_workers=decision.persistent_workers,
             multiprocessing_context=decision.multiprocessing_context,
         )
 

@@ -97,6 +97,7 @@ def race(
     clock: Callable[[], float] = time.monotonic,
     entries: list[Entry] | None = None,
     leaves_out: bool = True,
+    cpu_budget: float = float("inf"),
 ) -> list[Entry]:
     """Measure settings in turn until it is clear which is fastest, or the deadline has come.
 
@@ -105,6 +106,7 @@ def race(
         deadline_s: by `clock`; the rounds that an interval needs are run beyond it.
         end_s: the same, when even these end; the first is always run.
         entries: filled as it goes, for whoever is interrupted.
+        cpu_budget: who is over it will not be taken, and leaves nobody else out.
 
     Returns:
         An entry for each setting that was measured or failed, in the order given.
@@ -122,7 +124,7 @@ def race(
         for entry in _in_turn(live, number):
             _measure_once(entry, measure)
         live = [entry for entry in live if entry.failure is None]
-        live = _those_left(live, number + 1) if leaves_out else live
+        live = _those_left(live, number + 1, cpu_budget) if leaves_out else live
         if len(live) < 2 and number:
             break
     return found
@@ -145,11 +147,12 @@ def is_decided(live: Sequence[Entry]) -> bool:
     return all(ratio_of(leader.rates, each.rates).low > 1.0 for each in live if each is not leader)
 
 
-def _those_left(live: list[Entry], num_rounds: int) -> list[Entry]:
-    """Without those that are clearly slower than the leader."""
+def _those_left(live: list[Entry], num_rounds: int, cpu_budget: float) -> list[Entry]:
+    """Without those that are clearly slower than the leader: the fastest that may be taken."""
     if len(live) < 2:
         return live
-    leader = max(live, key=lambda entry: entry.rate)
+    allowed = [entry for entry in live if entry.cpu_share <= cpu_budget]
+    leader = max(allowed or live, key=lambda entry: entry.rate)
     for entry in live:
         entry.is_beaten = entry is not leader and _is_beaten(entry, leader, num_rounds)
     return [entry for entry in live if not entry.is_beaten]

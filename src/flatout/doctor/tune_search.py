@@ -126,6 +126,7 @@ class Search:
             end_s=self._clock() + left_s,
             clock=self._clock,
             entries=stage.entries,
+            cpu_budget=self._cpu_budget,
         )
         self._decide(stage)
 

@@ -64,7 +64,8 @@ def keys_of(setting: Setting, start: Setting, fields: Sequence[str], num_samples
     found: dict[str, Any] = {}
     if setting.num_workers != start.num_workers:
         found[f"{SPLIT}.num_workers"] = setting.num_workers
-    if setting.num_workers and setting.prefetch_factor != start.prefetch_factor:
+    is_as_deep = start.num_workers and setting.prefetch_factor == start.prefetch_factor
+    if setting.num_workers and not is_as_deep:
         found[f"{SPLIT}.prefetch_factor"] = setting.prefetch_factor
     if setting.batch_size != start.batch_size:
         found[f"{SPLIT}.batch_size"] = setting.batch_size

@@ -5,22 +5,20 @@ Everything here compares one part of a step with another: a machine ten times as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from flatout.doctor.record import Verdict
 from flatout.doctor.rules_case import Case
 from flatout.doctor.rules_compute import BUSY, advise_once, advise_precision, advise_threads, utilisation
 from flatout.doctor.rules_loop import advise_less_padding
 from flatout.doctor.rules_making import (
-    costliest,
-    files_per_sample,
     has_small_files,
     is_augmentation,
     is_cold,
     stage_share,
 )
-from flatout.doctor.rules_words import count, duration, share, times
 from flatout.doctor.rules_workers import gain_of_workers, most_workers, wanted_workers
+from flatout.doctor.verdict_sentences import SENTENCES
 
 MIN_LOSS = 0.1
 """Part of a step that must be to be won before anything is called a disease."""
@@ -50,7 +48,7 @@ def losses(case: Case) -> Mapping[str, float]:
     """Seconds of a step that each cause takes and a cure would give back."""
     once, padding = advise_once(case), advise_less_padding(case)
     return {
-        "data": case.step_s * (1 - 1 / case.ceiling) if is_sure_of_ceiling(case) else 0.0,
+        "data": case.step_s * (1 - 1 / case.ceiling) if is_the_loaders_fault(case) else 0.0,
         "evaluation": case.seconds["evaluate"],
         "logging": case.seconds["log"],
         "padding": _saved_s(case, padding.predicted_gain if padding else None),
@@ -59,10 +57,16 @@ def losses(case: Case) -> Mapping[str, float]:
     }
 
 
-def is_sure_of_ceiling(case: Case) -> bool:
-    """Batches from memory made a difference beyond noise, or the waiting is too long to be noise."""
+def is_the_loaders_fault(case: Case) -> bool:
+    """There is something to be won beyond noise, and what the loader does explains it.
+
+    Batches that are made in time and come late nevertheless were kept from their core by other programs.
+    """
     ceiling = case.record.ceiling
-    return ceiling is None or ceiling.low > 1.0 or case.share_of("wait") >= LONG_WAIT
+    if ceiling is not None and ceiling.low <= 1.0 and case.share_of("wait") < LONG_WAIT:
+        return False
+    best_s = case.compute_s + case.extra_s
+    return case.explained_s * (1 - MIN_LOSS) >= best_s or case.loader.num_workers > most_workers(case)
 
 
 def name_data_disease(case: Case) -> str:
@@ -118,131 +122,3 @@ def give_verdict(case: Case) -> Verdict:
 
 def _saved_s(case: Case, gain: float | None) -> float:
     return case.step_s * (1 - 1 / gain) if gain else 0.0
-
-
-def _waiting(case: Case) -> str:
-    return f"Training waits for data {share(case.share_of('wait'))} of the time"
-
-
-def _at_most(case: Case) -> str:
-    return f"; with a perfect loader it would be {times(case.ceiling)} as fast"
-
-
-def _data(reason: Callable[[Case], str]) -> Callable[[Case], str]:
-    return lambda case: f"{_waiting(case)}: {reason(case)}{_at_most(case)}."
-
-
-def _too_few(case: Case) -> str:
-    workers = case.loader.num_workers
-    who = f"only {count(workers, 'worker')} makes" if workers == 1 else f"only {workers} workers make"
-    made = f"the batches ({duration(case.make_s)} each)"
-    return f"{who} {made}" if workers else f"no worker makes {made} while the model trains"
-
-
-def _too_many(case: Case) -> str:
-    return (
-        f"{count(case.loader.num_workers, 'worker')} crowd {count(case.machine.num_cores, 'core')} for batches "
-        f"that take {duration(case.make_s)} to make"
-    )
-
-
-def _slow_decode(case: Case) -> str:
-    found = costliest(case)
-    what = f", {found.name} most of it" if found else ""
-    return f"a batch takes {duration(case.make_s)} to read and decode{what}"
-
-
-def _compute(case: Case) -> str:
-    return (
-        f"Compute-bound: {share(case.compute_s / case.step_s)} of a step is computation, and no change of the "
-        f"data path could gain more than {times(case.ceiling)}; what is to be won is in the model's own work."
-    )
-
-
-def _healthy(case: Case) -> str:
-    return (
-        f"Healthy, and compute-bound: {share(case.compute_s / case.step_s)} of a step is computation, and a "
-        f"perfect loader would make it {times(case.ceiling)} as fast{_within_noise(case)}; leave it as it is."
-    )
-
-
-def _within_noise(case: Case) -> str:
-    ceiling = case.record.ceiling
-    is_noise = ceiling is not None and ceiling.low <= 1.0 < ceiling.gain
-    return f" ({times(ceiling.low)} to {times(ceiling.high)}: noise)" if ceiling and is_noise else ""
-
-
-def _unknown(case: Case) -> str:
-    if case.record.exit.error is not None:
-        return "The script failed before there was anything to measure: see its own traceback."
-    return f"Only {count(len(case.record.steps), 'training step')} could be measured: too few to say anything."
-
-
-def _part(phase: str, what: str) -> Callable[[Case], str]:
-    return lambda case: (
-        f"{what} {share(case.share_of(phase))} of the time, {duration(case.seconds[phase])} of each step of "
-        f"{duration(case.step_s)}."
-    )
-
-
-SENTENCES: Mapping[str, Callable[[Case], str]] = {
-    "healthy": _healthy,
-    "compute": _compute,
-    "unknown": _unknown,
-    "too_few_workers": _data(_too_few),
-    "too_many_workers": _data(_too_many),
-    "worker_restart": _data(
-        lambda case: (
-            f"the {case.loader.num_workers} workers are started anew for each epoch, "
-            f"{share(case.restart_s / case.step_s)} of all time"
-        )
-    ),
-    "slow_iterable": _data(
-        lambda case: (
-            f"the iterable dataset takes {duration(case.make_s)} for a batch, "
-            f"{count(case.loader.num_workers, 'worker') if case.loader.num_workers else 'no worker'} runs ahead"
-        )
-    ),
-    "slow_sample": _data(
-        lambda case: (
-            f"one sample in a hundred takes {case.loader.slowest or 1:.0f} times as long as the others, "
-            f"{share(case.slow_share)} of all making, and everybody waits for it"
-        )
-    ),
-    "small_files": _data(
-        lambda case: (
-            f"{files_per_sample(case):.0f} small files are opened for every sample, "
-            f"{duration(case.loader.seconds.get('fetch', 0.0))} a batch"
-        )
-    ),
-    "cold_disk": _data(
-        lambda case: (
-            f"workers wait {duration(case.io_s)} for the disk in the {duration(case.make_s)} of a batch"
-        )
-    ),
-    "augmentation": _data(
-        lambda case: (
-            f"samples are augmented one by one on the CPU, most of the {duration(case.make_s)} of a batch"
-        )
-    ),
-    "slow_decode": _data(_slow_decode),
-    "huge_collate": _data(
-        lambda case: (
-            f"stacking a batch takes {duration(case.loader.seconds.get('collate', 0.0))}, "
-            f"{share(stage_share(case, 'collate'))} of its making"
-        )
-    ),
-    "hand_over": _data(
-        lambda case: (
-            f"a batch's way from its worker takes {duration(case.hand_over_s)}, its making "
-            f"{duration(case.make_s)}"
-        )
-    ),
-    "evaluation": _part("evaluate", "Evaluation takes"),
-    "logging": _part("log", "Logging takes"),
-    "copies": _part("copy", "Copies to the device take"),
-    "padding": lambda case: (
-        f"{share(case.loader.padding_share or 0.0)} of every batch is padding, which is computed like the rest."
-    ),
-}
-"""What the verdict says, by disease."""

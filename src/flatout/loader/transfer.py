@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -39,6 +40,10 @@ class Transfer:
         """Whether batches should be made in page-locked memory: only CUDA copies from it meanwhile."""
         return self.device.type == "cuda"
 
+    def own_stream(self) -> AbstractContextManager[Any]:
+        """What is given to the device in it runs on the stream that `send` uses, one after the other."""
+        return torch.cuda.stream(self._side()) if self.device.type == "cuda" else nullcontext()
+
     def send(self, batch: Batch, finish: Callable[[Batch], Batch] = lambda batch: batch) -> Sent:
         """Start the copy and then, on the same stream, `finish`, what is to be done to it on the device."""
         if self.device.type == "cpu":
@@ -58,11 +63,15 @@ class Transfer:
         return sent.batch
 
     def _send_to_cuda(self, batch: Mapping[str, torch.Tensor], finish: Callable[[Batch], Batch]) -> Copying:
-        stream = self._stream  # ours from here on: another producer may just be setting it
-        if stream is None:
-            stream = self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        stream = self._side()  # ours from here on: another producer may just be setting it
         with torch.cuda.stream(stream):
             moved = finish({name: value.to(self.device, non_blocking=True) for name, value in batch.items()})
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record(stream)
         return Copying(moved, copied)
+
+    def _side(self) -> Any:
+        stream = self._stream
+        if stream is None:
+            stream = self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        return stream

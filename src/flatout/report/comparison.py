@@ -183,7 +183,7 @@ def _both(first: Iterable[Measure], second: Iterable[Measure]) -> tuple[Measure,
 
 def _verdict(names: tuple[str, str], speed: Measure, *, is_same_machine: bool) -> str:
     told, ratio = f"{names[1]} against {names[0]}: ", speed.ratio
-    if ratio is None:
+    if not ratio:
         return f"{told}one of them measured no speed."
     if abs(ratio - 1) < SLIGHT:
         told += "as fast, within 2 %"

@@ -13,7 +13,7 @@ from flatout.report.html import render_html
 from flatout.report.page import Page
 from flatout.report.place import Place
 from flatout.report.run import RunRecord
-from flatout.report.run_page import is_stale
+from flatout.report.run_page import is_stale, written_at
 from flatout.report.source import Record, parse_record
 from flatout.report.write import page_of
 
@@ -65,7 +65,7 @@ class Follower:
                     self._record, self._text = parse_record(text, self.place.address), text
         except FlatoutError as error:  # a disk that is away for a while, a folder that is not there yet
             trouble = str(error)
-        state = (None if trouble else stamp, self._text, trouble, self._is_stale())
+        state = (None if trouble else stamp, self._text, trouble, self._stale_minutes())
         if before is not None and state == self._state:
             return before
         self._state = state
@@ -84,8 +84,13 @@ class Follower:
             page, alarm="\n".join(filter(None, [page.alarm, trouble, "This is what it said before."]))
         )
 
-    def _is_stale(self) -> bool:
-        return isinstance(self._record, RunRecord) and is_stale(self._record, datetime.now(UTC))
+    def _stale_minutes(self) -> int:
+        """How long a run has been silent that should write; the page tells, so a new minute is a new page."""
+        run, now = self._record, datetime.now(UTC)
+        if not isinstance(run, RunRecord) or not is_stale(run, now):
+            return 0
+        written = written_at(run)
+        return 0 if written is None else int((now - written).total_seconds() // 60)
 
 
 def waiting_page(address: str, trouble: str) -> Page:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from urllib.error import URLError
 from urllib.parse import urlsplit, urlunsplit
@@ -77,7 +78,10 @@ def find_place(source: str | Path) -> Place:
 
 
 def _address(text: str) -> str:
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise RecordError(f"{text} is no address: {error}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise RecordError(
             f"{text}: only http and https addresses are read; mount other disks, or copy the folder"
@@ -115,7 +119,7 @@ def _fetch(address: str) -> bytes:
     try:
         with opener.open(request, timeout=TIMEOUT_S) as answer:
             found: bytes = answer.read(MOST_BYTES + 1)
-    except (URLError, OSError, ValueError) as error:
+    except (URLError, HTTPException, OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         raise RecordError(f"{address} cannot be read: {reason}") from error
     if len(found) > MOST_BYTES:

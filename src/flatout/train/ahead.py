@@ -100,11 +100,13 @@ class AheadLoader:
 
     def _make(self, stream: Iterator[Batch]) -> tuple[Sent, dict[str, Any]] | None:
         """The next batch and where it stands; runs in the thread."""
-        batch = next(stream, None)
-        if batch is None:
-            return None
-        state = self._loader.state_dict()
-        return self._transfer.send(batch, partial(self._finish_at, state["epoch"])), state
+        # A split that is on the device is picked there: on a stream beside it, `finish` could come first.
+        with self._transfer.own_stream():
+            batch = next(stream, None)
+            if batch is None:
+                return None
+            state = self._loader.state_dict()
+            return self._transfer.send(batch, partial(self._finish_at, state["epoch"])), state
 
     def _finish_at(self, epoch: int, batch: Batch) -> Batch:
         return self._finish(batch, epoch)
@@ -143,9 +145,8 @@ class _Pass:
             self._stream = self._loader._begin(self)
             self._order()
         assert self._coming is not None
-        made = (
-            self._coming.result()
-        )  # whatever failed is raised here, at its own batch, and again if asked again
+        # Whatever failed is raised here, at its own batch, and again if asked again.
+        made = self._coming.result()
         if made is None:
             raise StopIteration
         sent, self._loader._state = made

@@ -91,6 +91,7 @@ class RunData(LightningDataModule):
 
     def close(self) -> None:
         """Give back what the augmentation holds beside tensors: a view bank's memory and its process."""
+        self.train_loader.close()  # a batch under way may still be augmented
         if isinstance(self.augmentation, BankViews):
             self.augmentation.close()
 

@@ -79,6 +79,7 @@ class Outcome:
                 "error": None if is_stopped else f"{type(error).__name__}: {error}",
                 "folder": self.folder,
                 "task": self.task,
+                "is_fast": self.data.loaders.is_fast,
                 "epochs": self.watch.epochs,
                 "looks": self.watch.looks,
                 "speed": self.watch.speed(),

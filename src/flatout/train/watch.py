@@ -137,6 +137,7 @@ class Watch(Callback):
     def speed(self) -> Speed:
         """What the run came to."""
         train_s = self._train_ns / 1e9
+        is_measured = train_s > 0 and self._num_samples > 0  # before a validation there is time without a step
         steps = sorted(self._steps_ns)
         started_ns, started_cpu_s = self._cpu_start
         wall_s = (perf_counter_ns() - started_ns) / 1e9
@@ -144,12 +145,12 @@ class Watch(Callback):
             num_steps=self._num_steps,
             train_s=train_s,
             first_step_s=self.first_step_s,
-            samples_per_s=self._num_samples / train_s if train_s else None,
+            samples_per_s=self._num_samples / train_s if is_measured else None,
             step_ms=median(steps) / 1e6 if steps else None,
             step_p95_ms=steps[int(0.95 * (len(steps) - 1))] / 1e6 if steps else None,
             data_wait_s=self._wait_ns / 1e9,
-            data_wait_share=self.live_wait_share() if train_s else None,
-            share_not_waiting=1.0 - self.live_wait_share() if train_s else None,
+            data_wait_share=self.live_wait_share() if is_measured else None,
+            share_not_waiting=1.0 - self.live_wait_share() if is_measured else None,
             cpu_share=(self._cpu_s() - started_cpu_s) / wall_s if wall_s and self._num_steps else None,
             peak_rss_bytes=max([self._rss(), *(look.rss_bytes for look in self.looks)]),
         )
