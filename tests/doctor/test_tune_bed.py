@@ -223,6 +223,14 @@ def test_a_trial_stops_before_the_memory_does(manifest: Path, monkeypatch: pytes
         time_loader(loader, S, nothing)
 
 
+def test_the_limit_of_a_container_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    tune_time.check_free()
+    full = replace(describe_machine(), memory_bytes=1000, free_bytes=49)  # whatever the machine around it has
+    monkeypatch.setattr(tune_time, "describe_machine", lambda look_for_gpu: full)
+    with pytest.raises(MemoryError, match="less than 5%"):
+        tune_time.check_free()
+
+
 def test_an_epoch_without_a_batch_is_told(manifest: Path) -> None:
     loader = FastDataLoader(manifest.parent / "store", 1000, num_workers=0, drop_last=True)
     with pytest.raises(ValueError, match="an epoch has no batch"):

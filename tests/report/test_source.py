@@ -135,7 +135,7 @@ def test_what_is_no_web_server() -> None:
                 found.recv(1000)
                 found.sendall(b"SSH-2.0-other\r\n")
 
-        thread = Thread(target=answer)
+        thread = Thread(target=answer, daemon=True)
         thread.start()
         with pytest.raises(RecordError, match=r"cannot be read: SSH-2\.0-other"):
             read_source(f"http://127.0.0.1:{port}/run")

@@ -99,7 +99,7 @@ def read_rows(path: Path) -> Rows:
 
 
 def cut_epoch(config: Mapping[str, Any], num_samples: int) -> dict[str, Any]:
-    """The config with so many train samples, read from their files: its epochs are short and end by themselves."""
+    """The config with so many train samples, read from their files: short epochs that end by themselves."""
     manifest = Path(config["manifest"])
     rows = [row for row in read_rows(manifest) if row["split"] == "train"][:num_samples]
     few = manifest.with_name(f"first-{num_samples}{manifest.suffix}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -139,8 +140,6 @@ def disk_kind(file: Path) -> str | None:
 
 
 def _is_rotational(file: Path) -> bool | None:
-    import os
-
     try:
         device = file.stat().st_dev
         place = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").resolve()
@@ -171,8 +170,3 @@ def overhead_of(trace: Trace, steps: Steps) -> float | None:
 def only_training(samples: Sequence[Sequence[Any]]) -> list[Sampled]:
     """What the sampler saw of the training thread outside of making batches."""
     return [Sampled(*row) for row in samples if row[0] != "make"]
-
-
-def without(facts: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """The same facts without some."""
-    return {name: value for name, value in facts.items() if name not in names}

@@ -20,6 +20,7 @@ from flatout.loader.build import is_shuffled, settings_for
 from flatout.loader.create import Loaders
 from flatout.loader.loader import FastDataLoader
 from flatout.loader.machine import Machine, describe_machine
+from flatout.processor import cpu_name
 from flatout.train.loaders import describe_data
 from flatout.train.task import load_task
 
@@ -137,7 +138,7 @@ def describe(machine: Machine) -> dict[str, Any]:
     """The machine that was measured."""
     return {
         "system": f"{platform.system()} {platform.release()}",
-        "cpu": platform.processor() or platform.machine(),
+        "cpu": cpu_name(),
         "num_cores": machine.num_cores,
         "memory_bytes": machine.memory_bytes,
         "free_bytes": machine.free_bytes,

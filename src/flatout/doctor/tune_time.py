@@ -13,6 +13,7 @@ import psutil
 
 from flatout.doctor.tune_step import Step, cpu_of, finish
 from flatout.loader.fetch import KEY
+from flatout.loader.machine import describe_machine
 
 LEAST_BATCHES = 4
 """Fewer say nothing, however long they take."""
@@ -86,13 +87,13 @@ def _take(batches: Generator[Any, None, None], step: Step, seconds: float) -> tu
 
 
 def check_free() -> None:
-    """Stop before the system has to kill somebody.
+    """Stop before the system, or the container's limit, has to kill somebody.
 
     Raises:
         MemoryError: hardly any memory is left.
     """
-    memory = psutil.virtual_memory()
-    if memory.available < RESERVE * memory.total:
+    machine = describe_machine(look_for_gpu=False)
+    if machine.free_bytes < RESERVE * machine.memory_bytes:
         raise MemoryError(f"less than {RESERVE:.0%} of the machine's memory is left")
 
 

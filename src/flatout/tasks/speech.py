@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +13,7 @@ from flatout.augment import draw_keys
 from flatout.augment.draws import Draws
 from flatout.config import Config, list_tasks
 from flatout.errors import ConfigError, TrainError
+from flatout.tasks.characters import find_characters, shortened
 from flatout.tasks.ctc import BLANK, Alphabet, error_rate, least_frames, read_texts
 from flatout.tasks.spectrum import HOP_S, LogMel, is_inside
 from flatout.tasks.speech_augment import LENGTH, VaryBatch, VarySample
@@ -25,8 +26,6 @@ NUM_BANDS, DIM, NUM_LAYERS, DROPOUT = 64, 128, 4, 0.2
 """The model's size where the config does not say."""
 FREQUENCY_VIEW = 7
 """Sets what is drawn for the bands apart from what is drawn for the recordings."""
-NUM_SHOWN = 20
-"""Characters that a message lists."""
 
 
 class Speech(Task):
@@ -157,7 +156,7 @@ class SpellingModule(SpeechModule):
         at = int(is_short.nonzero()[0])
         text = read_texts(batch[self._text][at : at + 1], batch[f"{self._text}{LENGTH}"][at : at + 1])[0]
         raise TrainError(
-            f"the text {_shortened(text)} needs {int(least[at])} frames of {STRIDE * HOP_S * 1000:g} ms, and "
+            f"the text {shortened(text)} needs {int(least[at])} frames of {STRIDE * HOP_S * 1000:g} ms, and "
             f"its recording has {int(num_frames[at])}. Mend this row of the manifest (text, offset, duration) "
             "or remove it, and prepare again"
         )
@@ -213,45 +212,6 @@ def sample_rate(config: Config, data: TaskData, signal: FieldSpec) -> int:
             "16000; recordings of other rates are resampled"
         )
     return int(rate)
-
-
-def find_characters(config: Config, data: TaskData, name: str) -> str:
-    """What texts are spelled with: the characters of the train split, or `model.params.alphabet`.
-
-    Raises:
-        ConfigError: there are none, or a text has another one.
-    """
-    texts = {split: [bytes(value).decode() for value in data.values(name, split)] for split in data.num_samples}
-    given = config.model.params.get("alphabet")
-    if not isinstance(given, str | None):
-        raise ConfigError(f"model.params.alphabet is {given!r}; wanted a text with every character, as 'abc '")
-    known = set("".join(texts.get("train", ())) if given is None else given)
-    if not known:
-        raise ConfigError(
-            f"all texts of '{name}' are empty in the train split: there is nothing to spell. Look at the "
-            f"column of the manifest; fields.{name}: null leaves it out, and a label is told apart instead"
-        )
-    for split, found in texts.items():
-        _refuse_unknown(known, name, split, found, is_given=given is not None)
-    return "".join(sorted(known))
-
-
-def _refuse_unknown(known: set[str], name: str, split: str, texts: Sequence[str], *, is_given: bool) -> None:
-    unknown = set("".join(texts)) - known
-    if not unknown:
-        return
-    first = next(text for text in texts if unknown & set(text))
-    source = "model.params.alphabet lacks" if is_given else "no text of the train split has"
-    shown = "".join(sorted(unknown)[:NUM_SHOWN])
-    raise ConfigError(
-        f"split '{split}' has characters in '{name}' that {source}: {shown!r}, first in {_shortened(first)}. "
-        "Mend the texts (case, punctuation), or list every character in model.params.alphabet: those that "
-        "train lacks then count as errors"
-    )
-
-
-def _shortened(text: str) -> str:
-    return repr(text if len(text) <= 60 else f"{text[:57]}...")
 
 
 def _steps_a_byte(config: Config, data: TaskData) -> int:
