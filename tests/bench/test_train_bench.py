@@ -133,15 +133,13 @@ class SlowLoading(Plain):
 
 
 def test_a_slow_loader_shows_as_waiting(config: dict[str, Any]) -> None:
-    standard = {"use_fast_loader": False}
-    (_, plain) = figures_of(Entry(config, standard), Asked(steps=8))
-    slow_task = {**standard, "task": "tests.bench.test_train_bench:SlowLoading"}
-    (_, slow) = figures_of(Entry(config, slow_task), Asked(steps=8))
-    assert slow["wait_s"] >= 8 * 2 * 0.004  # two samples a batch at the least
-    assert slow["wait_s"] / slow["wall_s"] > 2 * plain["wait_s"] / plain["wall_s"]
-    assert slow["cpu_s"] / slow["samples"] > 0.004
-    (_, fast) = figures_of(Entry(config, {"task": slow_task["task"]}), Asked(steps=8))
-    assert fast["wait_s"] < slow["wait_s"]  # what a store has done once
+    """Compared by the processor's time: how long a machine takes for it depends on who else is there."""
+    task = {"task": "tests.bench.test_train_bench:SlowLoading"}
+    (_, slow) = figures_of(Entry(config, {**task, "use_fast_loader": False}), Asked(steps=8))
+    assert slow["samples"] * 0.004 <= slow["wait_s"] <= slow["data_s"]
+    for settings in ({"use_fast_loader": False}, {**task, "use_fast_loader": True}):  # not slow; done once
+        (_, other) = figures_of(Entry(config, settings), Asked(steps=8))
+        assert other["cpu_s"] / other["samples"] + 0.002 < slow["cpu_s"] / slow["samples"]
 
 
 def test_augmentation_is_data_time_unless_it_runs_ahead(config: dict[str, Any]) -> None:

@@ -71,6 +71,9 @@ def test_a_run_of_one_step_measures_no_speed(monkeypatch: pytest.MonkeyPatch) ->
     run.call("on_validation_start")
     speed = run.watch.speed()
     assert (speed.samples_per_s, speed.data_wait_share, speed.share_not_waiting) == (None, None, None)
+    run.call("on_train_epoch_end")
+    (row,) = run.watch.epochs
+    assert (row.samples_per_s, row.data_wait_share) == (None, None)
 
 
 def test_shares_and_rates(monkeypatch: pytest.MonkeyPatch) -> None:

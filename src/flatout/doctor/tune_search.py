@@ -171,7 +171,9 @@ class Search:
             leaves_out=False,
         )
         choice = choose(stage.entries, self._start, self._cpu_budget)
-        if choice is not None:
+        if choice is None:
+            self._now, stage.reason = self._start, "neither could be measured again, so nothing is changed"
+        else:
             self._now = choice.entry.setting
             stage.taken, stage.reason = self._now, choice.reason
         self._say(f"{PROOF}: {stage.reason}")

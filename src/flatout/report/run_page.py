@@ -28,7 +28,7 @@ SLIGHT_WAIT = 0.05
 STALE_S = 120.0
 """A run under way writes every few seconds, though not during a long step."""
 MOST_NOTES = 50
-OFF: tuple[Any, ...] = (None, False, "none", {}, [])
+OFF: tuple[Any, ...] = ("none", {}, [])
 """What says nothing where the defaults have no such name: parameters of a field that were left alone."""
 TONES: dict[str, Tone] = {"running": "plain", "finished": "good", "failed": "bad", "interrupted": "warn"}
 
@@ -149,7 +149,7 @@ def _settings(run: RunRecord) -> Table:
     rows = [
         [code(clipped(each.name, NAME_LENGTH)), code(value_text(each.second)), code(value_text(each.first))]
         for each in differences(defaults, run.config)
-        if each.second != UNSET and not (each.first == UNSET and each.second in OFF)
+        if each.second != UNSET and not (each.first == UNSET and _is_off(each.second))
     ]
     return Table.of(["setting", "here", "default"], rows)
 
@@ -165,3 +165,8 @@ def _reports(run: RunRecord) -> Section | None:
         for name, found in list(run.reports.items())[:10]
     ]
     return section("What callbacks reported", tables)
+
+
+def _is_off(value: Any) -> bool:
+    """Whether a setting says that nothing is done; 0 is a number, though it equals False."""
+    return value is None or value is False or value in OFF

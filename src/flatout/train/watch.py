@@ -106,8 +106,8 @@ class Watch(Callback):
             step=trainer.global_step,
             train_loss=loss,
             metrics=metrics,
-            samples_per_s=samples / (train_ns / 1e9) if train_ns else None,
-            data_wait_share=wait_ns / train_ns if train_ns else None,
+            samples_per_s=samples / (train_ns / 1e9) if samples else None,
+            data_wait_share=wait_ns / train_ns if samples else None,
         )
         self.epochs.append(row)
         for logger in trainer.loggers:
