@@ -139,9 +139,9 @@ class Remedy:
     how: str
     """The command, or the lines to change."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """The same for `--try`: `num_workers`, `prefetch_factor`, `persistent_workers`, `pin_memory`, `cache` (True:
-    `flatout.cached` around the dataset), `num_threads`, `matmul_precision`,
-    `cudnn_benchmark`, `evaluate_batches`; empty: only a change of the script does it."""
+    """The same for `--try`: `num_workers`, `prefetch_factor`, `persistent_workers`, `pin_memory`, `cache`
+    (True: `flatout.cached` around the dataset), `num_threads`, `matmul_precision`, `cudnn_benchmark`,
+    `evaluate_batches`; empty: only a change of the script does it."""
     changes_results: bool = False
     trial: Trial | None = None
 
