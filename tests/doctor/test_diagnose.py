@@ -137,7 +137,7 @@ def test_the_disease_is_named_and_its_cure_stands_first(disease: str) -> None:
     seen = diagnose(ILL[disease]())
     assert seen.verdict is not None
     assert seen.verdict.disease == disease, seen.verdict.sentence
-    assert seen.remedies[0].name == CURE.get(disease, "forward_once")
+    assert seen.remedies[0].name in CURE.get(disease, ("forward_once",))
     gain = seen.remedies[0].predicted_gain
     assert gain is not None
     assert gain > 1.05
@@ -208,7 +208,7 @@ def test_random_augmentation_is_not_put_into_a_cache() -> None:
 
 
 def test_a_cache_says_what_it_takes() -> None:
-    (first, *_) = diagnose(slow_decode()).remedies
+    first = next(remedy for remedy in diagnose(slow_decode()).remedies if remedy.name == "cache")
     assert "250.0 MiB" in first.cost  # 4000 samples of 64 KiB
     assert "decode_scan (train.py:12)" in first.evidence
     assert first.settings == {"cache": True}

@@ -131,3 +131,23 @@ def test_a_copy_between_processes_takes_no_longer_than_two_of_torchs_own_stackin
     record = made_record(stages=stages, num_workers=2, loader={"functions": stacked})
     assert look_at(record).hand_over_s == pytest.approx(0.002)
     assert look_at(made_record(stages=stages, num_workers=2)).hand_over_s == pytest.approx(0.01)
+
+
+def test_a_worker_more_takes_its_share_from_the_training_where_others_are_busy() -> None:
+    """Without others it makes its batches beside the training; with them all get less of a core."""
+    stages = {"fetch": 0.0, "prepare": 0.02, "collate": 0.0}
+    facts = {"num_threads": 1, "loader_cpu_wait_s": 0.0}
+    quiet = look_at(made_record(compute_s=0.02, stages=stages, facts=facts, machine={"num_cores": 2}))
+    assert quiet.num_others == 0
+    assert quiet.gain_in_model(num_workers=1) == pytest.approx(2.0)
+    busy = look_at(
+        made_record(
+            compute_s=0.02,
+            stages=stages,
+            cpu_share=2 / 3,
+            facts={**facts, "loader_cpu_wait_s": 0.02 / 3},
+            machine={"num_cores": 2},
+        )
+    )
+    assert busy.num_others == pytest.approx(2.0)
+    assert busy.gain_in_model(num_workers=1) == pytest.approx(1.5)

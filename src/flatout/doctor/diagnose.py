@@ -22,11 +22,11 @@ CERTAINTY = {
     "evaluate_less": 1.0,
     "log_less": 1.0,
     "forward_once": 1.0,
-    "cache": 0.9,
+    "cache": 0.8,
     "collate": 0.9,
     "padding": 0.9,
     "shard": 0.8,
-    "preload": 0.8,
+    "preload": 1.0,
     "batch_augment": 0.8,
     "prefetch": 0.7,
 }
@@ -34,23 +34,23 @@ CERTAINTY = {
 
 
 CURE = {
-    "too_few_workers": "workers",
-    "too_many_workers": "workers",
-    "worker_restart": "persistent",
-    "slow_iterable": "workers",
-    "slow_sample": "cache",
-    "small_files": "cache",
-    "cold_disk": "cache",
-    "slow_decode": "cache",
-    "augmentation": "batch_augment",
-    "huge_collate": "collate",
-    "hand_over": "workers",
-    "evaluation": "evaluate_less",
-    "logging": "log_less",
-    "padding": "padding",
-    "copies": "pin_memory",
+    "too_few_workers": ("workers",),
+    "too_many_workers": ("workers",),
+    "worker_restart": ("persistent",),
+    "slow_iterable": ("workers",),
+    "slow_sample": ("cache", "preload"),
+    "small_files": ("cache", "preload"),
+    "cold_disk": ("cache", "preload"),
+    "slow_decode": ("cache", "preload"),
+    "augmentation": ("batch_augment",),
+    "huge_collate": ("collate",),
+    "hand_over": ("workers",),
+    "evaluation": ("evaluate_less",),
+    "logging": ("log_less",),
+    "padding": ("padding",),
+    "copies": ("pin_memory",),
 }
-"""The remedy that takes away what the verdict names: it stands first, if it gains anything."""
+"""The remedies that take away what the verdict names: one of them stands first, if it gains anything."""
 
 
 def diagnose(record: DoctorRecord) -> DoctorRecord:
@@ -77,8 +77,8 @@ def _remedies(case: Case, disease: str) -> list[Remedy]:
     found = [remedy for remedy in _all(case) if (remedy.predicted_gain or MIN_GAIN) >= MIN_GAIN]
     if disease != "compute":
         found = [remedy for remedy in found if remedy.predicted_gain is not None]
-    cure = CURE.get(disease)
-    return sorted(found, key=lambda remedy: (remedy.name == cure, order_of(remedy)), reverse=True)
+    cures = CURE.get(disease, ())
+    return sorted(found, key=lambda remedy: (remedy.name in cures, order_of(remedy)), reverse=True)
 
 
 def _all(case: Case) -> Iterator[Remedy]:

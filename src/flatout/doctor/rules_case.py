@@ -74,6 +74,14 @@ class Case(Seen):
         return is_idle or (self.loader.num_workers == 0 and waited_s > CROWDED * self.seen_cpu_s)
 
     @cached_property
+    def num_others(self) -> float:
+        """Busy programs beside a training without workers: each process more leaves less of a core for all."""
+        busy_s, waited_s = self.seen_cpu_s, self.facts.loader_cpu_wait_s or 0.0
+        if self.loader.num_workers or waited_s < CROWDED / 2 * busy_s:
+            return 0.0
+        return max(0.0, self.machine.num_cores * (busy_s + waited_s) / max(busy_s, 1e-9) - 1)
+
+    @cached_property
     def num_cores(self) -> float:
         """Cores that the training gets: fewer than there are, where others take them."""
         there, waited_s = self.machine.num_cores, self.facts.loader_cpu_wait_s or 0.0
@@ -107,6 +115,8 @@ class Case(Seen):
 
     def _gain(self, before_s: float, changes: Mapping[str, float]) -> float:
         changed_s = replace(self.work, **changes).step_s()  # type: ignore[arg-type]
+        if self.loader.num_workers == 0 and (added := changes.get("num_workers", 0)):
+            changed_s *= (self.num_others + 1 + added) / (self.num_others + 1) if self.num_others else 1.0
         return clipped(before_s / changed_s if changed_s > 0 else self.ceiling, self.ceiling)
 
     def gain_without(self, saved_s: float) -> float:
