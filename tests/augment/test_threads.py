@@ -57,7 +57,7 @@ def test_errors_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(first: int, last: int) -> None:
         raise ValueError(f"rows {first} to {last}")
 
-    with pytest.raises(ValueError, match="rows 0 to"):
+    with pytest.raises(ValueError, match=r"rows \d to \d"):  # of whichever thread was first
         run_rows(fail, 10)
 
 
