@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,6 @@ SPECS = {
     "kind": FieldSpec("kind", "label", "int64", (), classes=("large", "small")),
 }
 VALUES = {"radius": np.array([1.0, 3.0, 5.0], np.float32), "kind": np.array([0, 1, 1])}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def config_of(manifest: Path, output: Path, **settings: Any) -> dict[str, Any]:

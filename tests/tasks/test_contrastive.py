@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -11,14 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatout.tasks.contrastive import TEMPERATURE, contrast, contrast_parts
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def views(num: int, seed: int, dim: int = 5) -> tuple[torch.Tensor, torch.Tensor]:

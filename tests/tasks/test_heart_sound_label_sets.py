@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tests.tasks.generated_hearts import LENGTH, RATE
 
 from flatout.cli.main import main
@@ -85,7 +84,6 @@ SETS = {"physionet2016": write_physionet, "circor_murmur": write_circor}
 
 @pytest.mark.parametrize("name", SETS)
 def test_prepare_and_train(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    torch.set_num_threads(1)
     root = SETS[name](tmp_path / "set")
     splits = {"ratios": {"train": 0.5, "val": 0.25, "test": 0.25}} if name == "circor_murmur" else {}
     config = config_of(root, name, tmp_path, splits=splits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,6 @@ from flatout.train.weights import read_weights
 from flatout.types import FieldSpec
 
 TINY = {"dim": 8, "num_layers": 1, "latent_dim": 4}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def write_waves(path: Path, num: int = 28, longest: int = 12) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +26,6 @@ from flatout.types import FieldSpec
 SIGNAL = FieldSpec("audio", "signal", "float32", (1, None))
 TEXT = FieldSpec("text", "text", "uint8", (None,))
 LABEL = FieldSpec("label", "label", "int64", (), classes=("one", "two"))
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def config_of(manifest: Path, output: Path, **settings: Any) -> dict[str, Any]:

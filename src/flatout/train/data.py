@@ -42,6 +42,7 @@ class RunData(LightningDataModule):
         self.layout = layout
         self.is_ahead = is_ahead
         self._device = torch.device("cpu")
+        self._bank = _bank_of(augmentation)
 
     @property
     def train_loader(self) -> RunLoader:
@@ -69,7 +70,7 @@ class RunData(LightningDataModule):
         elif not self.train_loader.is_ahead:
             started = perf_counter_ns()
             batch = self.finish(batch, trainer.current_epoch)
-            if isinstance(self.augmentation, BankViews):  # its views are read, or waited for: data, not work
+            if self._bank is not None:  # its views are read, or waited for: data, not work
                 self.train_loader.waits.total_ns += perf_counter_ns() - started
         return trainer.lightning_module.on_after_batch_transfer(batch, dataloader_idx)
 
@@ -92,8 +93,8 @@ class RunData(LightningDataModule):
     def close(self) -> None:
         """Give back what the augmentation holds beside tensors: a view bank's memory and its process."""
         self.train_loader.close()  # a batch under way may still be augmented
-        if isinstance(self.augmentation, BankViews):
-            self.augmentation.close()
+        if self._bank is not None:
+            self._bank.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Where the train loader stands, and what augmentation is a function of beside epoch and sample."""
@@ -121,3 +122,9 @@ class RunData(LightningDataModule):
 def _describe(augmentation: Augment | None) -> str:
     """Its settings; those of an nn.Module stand in its text, of anything else only the class is known."""
     return str(augmentation) if isinstance(augmentation, nn.Module) else type(augmentation).__qualname__
+
+
+def _bank_of(augmentation: Augment | None) -> BankViews | None:
+    """The view bank that an augmentation is, or has among its parts."""
+    parts = augmentation.modules() if isinstance(augmentation, nn.Module) else ()
+    return next((part for part in parts if isinstance(part, BankViews)), None)
