@@ -202,7 +202,9 @@ def test_modules_and_a_sitecustomize_of_ones_own(tmp_path: Path, monkeypatch: py
 def test_ctrl_c(tmp_path: Path) -> None:
     path = scripts.write(tmp_path, scripts.STREAM.replace("except Exception", "except ZeroDivisionError"))
     path.write_text(
-        path.read_text().replace("index += 1", "index += 1\n            open('going', 'w').close()")
+        path.read_text().replace(  # well after the five steps of the warm-up
+            "index += 1", "index += 1\n            if index == 80:\n                open('going', 'w').close()"
+        )
     )
     code = (
         "import sys; from pathlib import Path; from flatout.doctor.observe import observe\n"
