@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from tests.augment.cases import CASES, signals
@@ -10,6 +12,7 @@ from flatout.augment import (
     BatchAugment,
     GPUCompose,
     GPUFlip,
+    GPUHighPass,
     GPUImageCompose,
     augment_from_config,
     draw_keys,
@@ -77,6 +80,7 @@ def test_what_cannot_be_augmented_is_told() -> None:
         BatchAugment(chain())({**given, "other": given["signal"]}, 0)
     with pytest.raises(AugmentError, match="none among: label, key"):
         BatchAugment(chain())({"label": given["label"], "key": given["key"]}, 0)
+    assert set(BatchAugment(chain())({**given, "names": ["a"] * 6}, 0)) == {*given, "names"}  # type: ignore[dict-item]
     with pytest.raises(AugmentError, match="needs num_views"):
         BatchAugment(chain(), num_substructures=4)
 
@@ -93,6 +97,23 @@ def test_the_config_decides() -> None:
     assert "GPUTimeStretch" not in names  # it can change what a label stands for
     pretraining = several.transform.transform.members  # type: ignore[union-attr]
     assert "GPUTimeStretch" in [type(member).__name__ for member in pretraining]  # type: ignore[operator, union-attr]
+
+
+def test_settings_in_hz_are_meant_at_the_rate_of_the_signal() -> None:
+    def rate(field: str | None = None, **settings: Any) -> int:
+        given = {"use_gpu_augment": True, **settings}
+        given["augmentation"] = {"high_pass": {}, **settings.get("augmentation", {})}
+        made = augment_from_config(load_config(given, environ={}), field=field)
+        assert made is not None
+        (found,) = [each for each in made.transform.modules() if isinstance(each, GPUHighPass)]
+        return found.sample_rate
+
+    signal, other = {"kind": "signal", "rate": 4000}, {"kind": "signal", "rate": 2000}
+    assert rate() == 5000
+    assert rate(fields={"pcg": signal, "label": {"kind": "label"}}) == 4000
+    assert rate("ecg", fields={"pcg": signal, "ecg": other}) == 2000
+    assert rate("ecg", fields={"pcg": signal}) == 5000
+    assert rate(fields={"pcg": signal}, augmentation={"sample_rate": 1000}) == 1000
 
 
 def test_images_and_their_masks_go_together() -> None:

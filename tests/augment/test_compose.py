@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.augment.cases import CASES, batch_keys, signals, tensors
+from tests.augment.image_cases import images
 
-from flatout.augment import GPUAmplitudeScale, GPUCompose, GPUPolarityInversion, GPUTimeShift
+from flatout.augment import (
+    GPUAmplitudeScale,
+    GPUCompose,
+    GPUCutout,
+    GPUImageCompose,
+    GPUPolarityInversion,
+    GPURandomCrop,
+    GPUTimeShift,
+)
 from flatout.augment.draws import Draws, position_keys
 from flatout.errors import AugmentError
 
@@ -98,3 +107,30 @@ def test_draws_made_together_are_those_made_alone() -> None:
                 found, wanted = Draws(own, num), Draws(keys.position(at), num)
                 assert found.uniform(slice(0, num)).equal(wanted.uniform(slice(0, num)))
     assert position_keys(batch_keys(5), []) == []
+
+
+def test_parameters_are_for_the_shape_that_a_crop_leaves() -> None:
+    x, keys = images((40, 1, 24, 24)), batch_keys(40)
+    plain = GPUCompose([GPURandomCrop((6, 6)), GPUCutout(max_fraction=1.0, p=1.0, fill=9.0)])
+    for chain in (plain, GPUCompose([GPUCompose([plain[0]]), plain[1]])):
+        params = chain.sample(x, keys)
+        assert chain.apply(x, params).equal(chain(x, keys))
+        assert ((chain(x, keys) == 9.0).flatten(1).any(1)).all()  # every box lies in the window
+
+
+def test_a_member_in_eval_takes_no_part_in_steps_either() -> None:
+    x, keys = signals(5), batch_keys(5)
+    both = GPUCompose([GPUPolarityInversion(p=1.0), GPUAmplitudeScale((2.0, 2.0), p=1.0)])
+    both[0].eval()
+    params = both.sample(x, keys)
+    assert both.apply(x, params).equal(both(x, keys))
+    assert both.eval().apply(x, params).equal(x * -2)  # parameters that have been drawn are applied
+
+
+def test_what_a_crop_in_eval_leaves_is_all_of_it() -> None:
+    x, keys = images((60, 1, 24, 24)), batch_keys(60)
+    for make in (GPUCompose, GPUImageCompose):
+        chain = make([GPURandomCrop((6, 6)), GPUCutout(p=1.0)])
+        chain[0].eval()
+        start = chain.sample(x, keys)[1].start
+        assert start.max() > 6

@@ -54,6 +54,6 @@ def test_the_snippets_run() -> None:
 
 def test_the_config_of_the_page_loads() -> None:
     blocks = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    assert blocks
-    for block in blocks:
-        assert load_config(yaml.safe_load(block), environ={}).augmentation.polarity_inversion is not None
+    signals, images = (load_config(yaml.safe_load(block), environ={}).augmentation for block in blocks)
+    assert signals.polarity_inversion is not None
+    assert list(images.images.named) == ["flip", "affine", "noise"]

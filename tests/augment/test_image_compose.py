@@ -157,6 +157,20 @@ def test_the_batch_itself_is_never_overwritten(name: str, dtype: torch.dtype) ->
     assert x.equal(before)
 
 
+def test_nor_is_it_after_a_transform_that_hands_it_on() -> None:
+    class Idle(image_transform.Intensity):
+        def choose(self, x: Any, draws: Any, active: Any) -> Any:
+            return (active,)
+
+        def alter(self, x: Any, params: Any, may_overwrite: bool = False) -> Any:
+            return x
+
+    x = images()
+    before = x.clone()
+    assert not GPUImageCompose([Idle(p=1.0), GPUBrightness(p=1.0)])(x, batch_keys(6)).equal(before)
+    assert x.equal(before)
+
+
 @every_shape
 def test_fields_share_one_draw(shape: tuple[int, ...]) -> None:
     batch = fields(shape)

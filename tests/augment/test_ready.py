@@ -34,7 +34,7 @@ def names(chain: object) -> list[str]:
 
 
 def test_the_section_and_the_chain_name_the_same_transforms() -> None:
-    assert set(CHAIN) | {"sample_rate"} == set(AugmentationSection.model_fields)
+    assert set(CHAIN) | {"sample_rate", "images"} == set(AugmentationSection.model_fields)
 
 
 @pytest.mark.parametrize("name", CHAIN)

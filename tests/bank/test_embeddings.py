@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tests.bank.conftest import NUM_ITEMS, Signals, make_store
 from tests.bank.encoders import Encoder, encode, half
 
 from flatout.bank import precompute_embeddings
-from flatout.errors import ConfigError, LoaderError, StoreError, StoreLockedError
+from flatout.errors import ConfigError, LoaderError, StoreError, StoreLockedError, StoreSpaceError
 from flatout.loader import FastDataLoader
 from flatout.store import StoreReader, verify
 from flatout.store.lock import locked
@@ -86,6 +87,8 @@ def test_samples_of_differing_length_are_encoded_one_by_one(tmp_path: Path) -> N
     [
         (lambda x: x[:1], "for 7 samples"),
         (lambda x: [x], "gave list"),
+        (lambda x: x[:, 0, :0], r"gave \(7, 0\)"),
+        (lambda x: x.mean(), r"gave \(\) for 7 samples"),
         (lambda x: x.mean(-1) / 0, "NaN or infinity for sample '0'"),
         (lambda x: x[:, 0, : len(x)], "one shape"),
     ],
@@ -118,3 +121,15 @@ def test_an_unfinished_prepare_is_finished_first(own: Path, monkeypatch: pytest.
     monkeypatch.setattr("flatout.store.journal.find", lambda folder: object())
     with pytest.raises(StoreError, match="unfinished prepare"):
         precompute_embeddings(own, encode, device="cpu")
+
+
+def test_a_full_disk_is_told_before_it_kills(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full, raising=False)
+    with pytest.raises(StoreSpaceError, match="No space left"):
+        precompute_embeddings(own, encode, device="cpu")
+    assert "embedding" not in StoreReader(own).fields
+    assert verify(own)
+    assert not list(own.rglob("*.tmp"))

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.bank.conftest import NUM_ITEMS, Signals, make_store
@@ -14,7 +15,7 @@ from tests.bank.transforms import scaled
 
 from flatout.bank import ViewBank, precompute_views
 from flatout.errors import ConfigError, LoaderError
-from flatout.store import StoreReader, verify
+from flatout.store import DataPreprocessor, StoreReader, verify
 
 
 def precompute(folder: Path, output: Path, **settings: Any) -> Any:
@@ -86,3 +87,35 @@ def test_an_output_in_the_way(folder: Path, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=message):
             precompute(store, output)
     assert StoreReader(own).fields.keys() == StoreReader(folder).fields.keys()
+
+
+def test_a_store_of_something_else_is_not_replaced(folder: Path, tmp_path: Path) -> None:
+    other = make_store(tmp_path / "other", Signals(5))
+    root = (other / "data_metadata.json").read_bytes()
+    with pytest.raises(ConfigError, match="store of something else \\(signal, age, label\\)"):
+        precompute(folder, other)
+    assert (other / "data_metadata.json").read_bytes() == root
+    precompute(folder, tmp_path / "views")
+    assert (
+        precompute(folder, tmp_path / "views", seed=6).stats.processed == NUM_ITEMS
+    )  # views may be drawn anew
+
+
+def test_views_of_images_by_the_config(tmp_path: Path) -> None:
+    class Pictures:
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, at: int) -> dict[str, Any]:
+            return {"image": np.random.default_rng(at).random((1, 6, 8), np.float32)}
+
+    fields = {"image": {"kind": "image"}}
+    DataPreprocessor.from_dataset(Pictures(), tmp_path / "store", num_workers=0, fields=fields).run()
+    config = {"images": {"flip": {"p": 1.0}}}
+    settings: dict[str, Any] = {"transform": None, "config": config, "field": "image"}
+    precompute(tmp_path / "store", tmp_path / "views", num_substructures=0, **settings)
+    for at in range(4):
+        view = StoreReader(tmp_path / "views").read(at)["view1"]
+        assert np.array_equal(view, StoreReader(tmp_path / "store").read(at)["image"][..., ::-1])
+    with pytest.raises(ConfigError, match="--num-substructures 0"):
+        precompute(tmp_path / "store", tmp_path / "parts", **settings)

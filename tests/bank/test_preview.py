@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from tests.bank.conftest import Signals
 from tests.bank.transforms import scaled
 
 from flatout.bank import draw_preview
+from flatout.bank import preview as previews
 from flatout.bank.panels import FLOOR_DB, HEIGHT, SLICE_HEIGHT, WIDTH, Scale, panel
 from flatout.bank.preview import _spread
 from flatout.bank.sheet import Sheet
-from flatout.errors import AugmentError, ConfigError
+from flatout.errors import ConfigError
 from flatout.store import DataPreprocessor
 
 
@@ -136,7 +138,39 @@ def test_what_cannot_be_shown(folder: Path, tmp_path: Path) -> None:
 
     images = {"num_workers": 0, "fields": {"image": {"kind": "image"}}}
     DataPreprocessor.from_dataset(Images(), tmp_path / "images", **images).run()
-    with pytest.raises(AugmentError, match="no signal"):
+    with pytest.raises(ConfigError, match=r"augmentation\.images names no transform"):
         draw_preview(tmp_path / "images", tmp_path / "p.png")
     draw_preview(tmp_path / "images", tmp_path / "p.png", transform=scaled)
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_bytes_are_shown_as_a_training_sees_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Images:
+        def __len__(self) -> int:
+            return 1
+
+        def __getitem__(self, at: int) -> dict[str, Any]:
+            return {"image": np.arange(64, dtype=np.uint8).reshape(1, 8, 8)}
+
+    images = {"num_workers": 0, "fields": {"image": {"kind": "image", "normalise": "none"}}}
+    DataPreprocessor.from_dataset(Images(), tmp_path / "images", **images).run()
+    shown: list[Any] = []
+    original = previews.panel
+    monkeypatch.setattr(previews, "panel", lambda array, scale: shown.append(array) or original(array, scale))
+    config = {"images": {"noise": {"p": 1.0, "std": 0.5}}}
+    draw_preview(tmp_path / "images", tmp_path / "p.png", config=config, num_views=1)
+    assert shown[0].dtype == np.uint8
+    assert np.array_equal(shown[1], shown[1].round())  # noise on bytes is bytes
+    assert not np.array_equal(shown[0], shown[1])
+
+
+def test_an_assumed_rate_is_told(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"num_samples": 1, "num_views": 1}
+    for name, rate, config in (("a", None, None), ("b", 100, None), ("c", 100, {"sample_rate": 50})):
+        fields = {"signal": {"kind": "signal", "rate": rate, "source_rate": rate}}
+        DataPreprocessor.from_dataset(Signals(2), tmp_path / name, num_workers=0, fields=fields).run()
+        draw_preview(tmp_path / name, tmp_path / f"{name}.html", config=config, **given)
+    a, b, c = ((tmp_path / f"{name}.html").read_text() for name in "abc")
+    assert "at 5000 Hz, assumed" in a
+    assert "0.48 s at 100 Hz)" in b
+    assert "0.96 s at 50 Hz)" in c

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.bank.transforms import chain, filtered, old_style
 
-from flatout.augment import draw_keys, split_substructures_batch
+from flatout.augment import GPUFlip, draw_keys, split_substructures_batch
 from flatout.bank.recipe import ViewRecipe, as_chain
 from flatout.bank.seeded import seeded
 from flatout.errors import AugmentError
@@ -65,6 +65,27 @@ def test_parts_are_those_of_the_views() -> None:
 def test_a_transforms_result_has_the_samples_dtype() -> None:
     assert filtered(SAMPLES[0].numpy(), np.random.default_rng(0)).dtype == np.float64
     assert RECIPES["rng"].make(SAMPLES, KEYS, 0)["view1"].dtype == torch.float32
+
+
+def test_whole_numbers_may_become_others() -> None:
+    """A share of one must not be cut off, nor a large one fall over the end of its dtype."""
+    bytes_ = torch.full((2, 1, 8), 201, dtype=torch.uint8)
+    for transform, wanted, dtype in (
+        (lambda x: x * 0.5, 100.5, torch.float32),
+        (lambda x: x.astype(np.int32) * 2, 402, torch.int32),
+        (lambda x: x, 201, torch.uint8),
+    ):
+        made = ViewRecipe(transform, num_substructures=0).make(bytes_, KEYS[:2], 0)["view1"]
+        assert made.dtype == dtype
+        assert (made == wanted).all()
+
+
+def test_only_signals_have_parts() -> None:
+    pictures = SAMPLES.view(12, 1, 6, 8)
+    with pytest.raises(AugmentError, match=r"got views of \(1, 6, 8\).*num_substructures 0"):
+        ViewRecipe(lambda x: x).make(pictures, KEYS, 0)
+    made = ViewRecipe(chain=GPUFlip(p=1.0), num_substructures=0).make(pictures, KEYS, 0)
+    assert made["view2"].equal(pictures.flip(-1))
 
 
 def test_a_transform_cannot_change_the_sample_itself() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from tests.bank.transforms import scaled
+from tests.bank.transforms import filtered, scaled
 
 from flatout.bank import BankViews, ViewBank
 from flatout.errors import LoaderError
@@ -51,3 +52,7 @@ def test_its_text_is_its_settings(store: StoreReader) -> None:
     other = BankViews(store, "train", transform=scaled, seed=4, view_cache_refresh_epochs=3)
     assert str(views_of(store)) == str(other)
     assert str(views_of(store)) != str(views_of(store, view_cache_refresh_epochs=4))
+    assert str(views_of(store)) != str(views_of(store, transform=filtered))
+    for transform in (scaled, partial(scaled, factor=2)):  # a resumed run has them at other addresses
+        assert "scaled" in str(views_of(store, transform=transform))
+        assert "0x" not in str(views_of(store, transform=transform))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flatout.bench import TuneBench, bench_tune
@@ -13,10 +16,10 @@ from flatout.bench import tune as benching
 from flatout.bench.tune_workloads import WORKLOADS
 from flatout.cli.main import main
 from flatout.config import load_config
-from flatout.doctor import tune as tuning
-from flatout.doctor.tune_bed import Bed
-from flatout.doctor.tune_race import Failed, Slice
-from flatout.doctor.tune_setting import AS_IT_IS, Setting
+from flatout.doctor.tune import run as tuning
+from flatout.doctor.tune.bed import Bed
+from flatout.doctor.tune.race import Entry, Failed, Slice, is_clear
+from flatout.doctor.tune.setting import AS_IT_IS, Setting
 from flatout.errors import ConfigError, FlatoutError
 
 TINY = 0.005
@@ -72,7 +75,8 @@ def test_the_document(
     assert found["best"]["samples_per_s"] == 2200
     assert found["reached"] == pytest.approx(found["tuned"]["samples_per_s"] / 2200)
     assert document["lowest_reached"] == found["reached"] >= 0.95
-    assert found["num_settings"] == 6 * (1 + 3 * len(benching.DEPTHS))
+    assert found["exhaustive_rounds"] == 2
+    assert found["num_settings"] == 5 * (1 + 3 * len(benching.DEPTHS))
     assert document["highest_time_share"] == found["time_share"] > 0
     assert list(tmp_path.iterdir()) == []
     assert main(["bench", "tune", *arguments]) == 0
@@ -84,3 +88,32 @@ def test_what_cannot_be_measured_is_told() -> None:
         bench_tune(TuneBench(workloads=("sound",)))
     with pytest.raises(FlatoutError, match="no setting could be measured: no disk"):
         benching.try_all([Setting(0, 1, 1)], lambda setting: Failed("no disk"), 2, print)
+
+
+def slice_of(rate: float) -> Slice:
+    return Slice(rate, 9, 0.3, 0.5, 0.1, 1 << 20, 0.01)
+
+
+@pytest.mark.parametrize(("noise", "rounds"), [(0.001, 3), (0.5, 6)])
+def test_every_setting_is_measured_until_it_is_clear_which_is_fastest(noise: float, rounds: int) -> None:
+    generator = np.random.default_rng(0)
+
+    def measure(setting: Setting) -> Slice:
+        return slice_of(100.0 * math.exp(noise * generator.standard_normal()))
+
+    entries = benching.try_all([Setting(n, 1, 1) for n in range(9)], measure, 6, print)
+    assert [len(entry.slices) for entry in entries] == [rounds] * 9
+
+
+def test_what_disturbs_a_whole_round_does_not_count() -> None:
+    entries = [Entry(Setting(n, 1, 1), [slice_of((1 + n) * f) for f in (1.0, 0.2, 3.0)]) for n in range(5)]
+    assert is_clear(entries)
+    assert not is_clear([*entries[:2], Entry(Setting(9, 1, 1), [slice_of(f) for f in (2.0, 5.0, 1.0)])])
+
+
+def test_a_finalist_that_fails_is_told() -> None:
+    one, other = Setting(0, 1, 1), Setting(1, 1, 1)
+    entries = [Entry(one, [slice_of(1.0)]), Entry(other, failure="no memory")]
+    tuned: Any = SimpleNamespace(setting=other, start=one)
+    with pytest.raises(FlatoutError, match="could not be measured again: no memory"):
+        benching._document(tuned, entries[0], entries, entries, 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -112,15 +113,28 @@ def test_views_by_code_of_ones_own(
         np.testing.assert_allclose(view.numpy(), 2 * StoreReader(store).read(at)["signal"])
 
 
+@pytest.mark.parametrize("name", ["views", "views.pt"])
 def test_stopped_it_says_what_is_kept(
-    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    def stopped(self: Any, rows: int) -> None:
-        raise KeyboardInterrupt
+    given = ["precompute-views", store, "-o", tmp_path / name, "--num-workers", 0]
+    monkeypatch.setattr("flatout.store.plan.MIN_SHARD_BYTES", 2048)
+    told = []
+    for num_rows in (0, 9):
+        left = [num_rows]
 
-    monkeypatch.setattr(precompute_command.ProgressBar, "advance", stopped)
-    assert run("precompute-views", store, "-o", tmp_path / "views", "--num-workers", 0) == 130
-    assert "the same command continues" in capsys.readouterr().err
+        def stopped(self: Any, rows: int, left: list[int] = left) -> None:
+            left[0] -= rows
+            if left[0] < 0:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(precompute_command.ProgressBar, "advance", stopped)
+            assert run(*given) == 130
+        told.append(capsys.readouterr().err)
+    assert "no shard was finished yet; the same command starts again" in told[0]
+    assert re.search(r"[1-9]\d* finished shards? (is|are) kept; the same command continues", told[1])
+    assert run(*given) == 0
 
 
 @pytest.mark.parametrize(
@@ -134,6 +148,8 @@ def test_stopped_it_says_what_is_kept(
         (["--encoding", "int3"], 2, "int3"),
         (["--keep", "view9"], 2, "no field 'view9'"),
         (["--set", "augmentation.time_shfit.p=1"], 2, "time_shfit"),
+        (["--num-views", "0"], 2, "--num-views"),
+        (["--epoch", "-1"], 2, "--epoch"),
     ],
 )
 def test_wrong_options_of_views(

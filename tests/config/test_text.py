@@ -85,8 +85,9 @@ def test_lines_of_keys_at_every_depth() -> None:
     ],
 )
 def test_broken_yaml_is_named_with_its_line(text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError) as caught:
         parse_yaml(text, "x")
+    assert str(caught.value).startswith(message)
 
 
 def test_anchors_and_merge_keys_work() -> None:

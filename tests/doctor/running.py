@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.doctor import scripts
 
-from flatout.doctor.observe import observe
-from flatout.doctor.observe_settings import ObserveSettings
+from flatout.doctor.observe.run import observe
+from flatout.doctor.observe.settings import ObserveSettings
 from flatout.doctor.record import DoctorRecord
 
 FEW = ObserveSettings(num_steps=20, num_warmup=5)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatout.doctor.ceiling import ceiling_of, resident_seconds
-from flatout.doctor.ceiling_plan import (
+from flatout.doctor.ceiling.measure import ceiling_of, resident_seconds
+from flatout.doctor.ceiling.plan import (
     LEAST_ROUNDS,
     LEAST_STEPS,
     MOST_ROUNDS,
@@ -15,13 +15,14 @@ from flatout.doctor.ceiling_plan import (
     block_steps,
     in_turns,
     num_rounds,
+    unevenness,
     used_up_first,
 )
-from flatout.doctor.ceiling_sources import LoaderSource, ResidentSource, keep_batches
+from flatout.doctor.ceiling.sources import LoaderSource, ResidentSource, keep_batches
 from flatout.doctor.record import PHASES, Step
-from flatout.doctor.steps import Steps
-from flatout.doctor.steps_phases import Phases
-from flatout.doctor.steps_trace import BlockRow, Span, Trace
+from flatout.doctor.steps.cut import Steps
+from flatout.doctor.steps.phases import Phases
+from flatout.doctor.steps.trace import BlockRow, Span, Trace
 
 
 def steps_of(*waits: float, work: float = 1.0) -> Steps:
@@ -94,6 +95,19 @@ def test_blocks_are_whole_rounds_and_whole_short_epochs(step_s: float, workers: 
     assert steps >= max(LEAST_STEPS, workers)
     unit = epoch if epoch is not None and epoch <= SHORT_EPOCH else max(workers, 1)
     assert steps % unit == 0
+
+
+def test_uneven_steps_make_longer_blocks() -> None:
+    """One step in ten takes twenty times as long as the others."""
+    starts = [0.0]
+    for number in range(60):
+        starts.append(starts[-1] + (0.06 if number % 10 == 9 else 0.003))
+    uneven = unevenness(starts)
+    assert uneven == pytest.approx(1.96, rel=0.05)
+    assert block_steps(0.0087, 2, None, uneven) > 3 * block_steps(0.0087, 2, None)
+    assert block_steps(10.0, 0, None, uneven) == LEAST_STEPS
+    assert unevenness([1.0, 2.0, 3.0]) == 0.0
+    assert unevenness([1.0]) == 0.0
 
 
 def test_slow_steps_make_fewer_rounds() -> None:

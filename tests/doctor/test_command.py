@@ -16,7 +16,7 @@ from tests.doctor import scripts
 from flatout.cli.doctor_table import show
 from flatout.cli.main import main
 from flatout.doctor.diagnose import diagnose
-from flatout.doctor.observe_overhead import measure_overhead
+from flatout.doctor.observe.overhead import measure_overhead
 from flatout.doctor.record import DoctorRecord, Exit, Trial, read_record
 
 
@@ -83,6 +83,18 @@ def test_a_crash_has_the_scripts_exit_code(here: Path, capfd: pytest.CaptureFixt
 def test_a_script_that_is_not_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "nothing.py"]) == 2
     assert "nothing.py is no file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--report", "--output"])
+def test_a_place_that_cannot_be_written_is_told_beforehand(
+    here: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    script = scripts.write(here, "open('ran', 'w').close()\n")
+    (here / "file").write_text("")
+    for place, told in ((".", "is a folder"), ("file/page.html", "nothing can be written to")):
+        assert main(["doctor", option, place, str(script)]) == 2
+        assert told in capsys.readouterr().err
+    assert not (here / "ran").exists()
 
 
 def test_full_and_try_exclude_each_other(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,14 +7,15 @@ from dataclasses import replace
 import pytest
 from tests.doctor.made_records import GIB, made_record
 
+from flatout.doctor.predict import PACKED
 from flatout.doctor.record import FunctionCost, SyncPoint
-from flatout.doctor.rules_case import look_at
-from flatout.doctor.rules_facts import Facts, read_facts
-from flatout.doctor.rules_loop import logged_s
-from flatout.doctor.rules_machine import machine_of
-from flatout.doctor.rules_making import costliest, is_augmentation, kind_of
-from flatout.doctor.rules_words import count, duration, place, share, times
-from flatout.doctor.rules_workers import most_workers
+from flatout.doctor.rules.case import look_at
+from flatout.doctor.rules.facts import Facts, read_facts
+from flatout.doctor.rules.loop import logged_s
+from flatout.doctor.rules.machine import machine_of
+from flatout.doctor.rules.making import costliest, is_augmentation, kind_of
+from flatout.doctor.rules.words import count, duration, place, share, times
+from flatout.doctor.rules.workers import most_workers
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,8 @@ def test_cores_that_others_take_are_not_counted() -> None:
         facts={"loader_cpu_wait_s": 0.1, "compute_cpu_s": 0.02},
     )
     case = look_at(record)
-    assert case.num_cores == pytest.approx(1.2, rel=0.05)
+    assert case.num_cores == pytest.approx(1.2 / PACKED, rel=0.05)
+    assert case.work.step_s() == pytest.approx(case.step_s, rel=0.05)
     assert case.io_s == pytest.approx(0.0)
     alone = replace(record, facts={**record.facts, "loader_cpu_wait_s": 0.0})
     assert look_at(alone).num_cores == 4

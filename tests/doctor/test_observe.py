@@ -13,8 +13,8 @@ import pytest
 from tests.doctor import scripts
 from tests.doctor.running import FEW, run
 
-from flatout.doctor.observe import observe
-from flatout.doctor.observe_settings import ObserveSettings
+from flatout.doctor.observe.run import observe
+from flatout.doctor.observe.settings import ObserveSettings
 from flatout.doctor.record import PHASES, DoctorRecord, LoaderFacts
 
 
@@ -91,6 +91,14 @@ def test_the_ceiling_is_replayed(plain: DoctorRecord) -> None:
     assert plain.ceiling.loader_batch_s is not None
     assert plain.ceiling.loader_batch_s >= 8 * 0.001
     assert plain.facts["resident_seconds"]["wait"] < fmean(step.seconds["wait"] for step in plain.steps) / 4
+
+
+def test_parts_are_measured_alone(plain: DoctorRecord) -> None:
+    assert plain.facts["slowdown"] >= 0
+    assert plain.facts["items_here_s"] >= 8 * 0.001
+    assert 0 < plain.facts["collate_here_s"] < plain.facts["items_here_s"]
+    assert all(plain.facts[name] > 0 for name in ("stack_here_s", "hand_over_s", "augment_here_s"))
+    assert "trimmed_ratio" not in plain.facts  # nothing is padded
 
 
 def test_facts_of_the_process(plain: DoctorRecord) -> None:
@@ -207,8 +215,8 @@ def test_ctrl_c(tmp_path: Path) -> None:
         )
     )
     code = (
-        "import sys; from pathlib import Path; from flatout.doctor.observe import observe\n"
-        "from flatout.doctor.observe_settings import ObserveSettings\n"
+        "import sys; from pathlib import Path; from flatout.doctor.observe.run import observe\n"
+        "from flatout.doctor.observe.settings import ObserveSettings\n"
         f"record = observe(Path({str(path)!r}), None, (), ObserveSettings(num_steps=100000))\n"
         "print(record.exit.code, len(record.steps) > 0, 'KeyboardInterrupt' in (record.exit.error or ''))\n"
     )

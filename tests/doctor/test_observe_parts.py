@@ -16,18 +16,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatout.doctor.ceiling_batches import bytes_of, copy_of, num_samples_of, tensors_of
-from flatout.doctor.child_exit import without_own_frames
-from flatout.doctor.child_imports import AfterImport
-from flatout.doctor.child_log import RowLog, read_rows
-from flatout.doctor.patches_files import Files
-from flatout.doctor.patches_frames import is_users, users_place
-from flatout.doctor.steps_loaders import slowest_of
-from flatout.doctor.steps_phases import Phases, flatten
-from flatout.doctor.steps_trace import Next, Span, Trace
-from flatout.doctor.workers_calls import count_calls
-from flatout.doctor.workers_padding import padding_of
-from flatout.doctor.workers_places import call_text, is_logging, is_reading
+from flatout.doctor.ceiling.batches import bytes_of, copy_of, num_samples_of, tensors_of
+from flatout.doctor.child.exit import without_own_frames
+from flatout.doctor.child.imports import AfterImport
+from flatout.doctor.child.log import RowLog, read_rows
+from flatout.doctor.patches.files import Files
+from flatout.doctor.patches.frames import is_users, users_place
+from flatout.doctor.steps.loaders import slowest_of
+from flatout.doctor.steps.phases import Phases, flatten
+from flatout.doctor.steps.trace import Next, Span, Trace
+from flatout.doctor.workers.calls import count_calls
+from flatout.doctor.workers.padding import padding_of
+from flatout.doctor.workers.places import call_text, is_logging, is_reading
 
 Pair = namedtuple("Pair", "x y")
 

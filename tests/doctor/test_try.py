@@ -11,11 +11,11 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from flatout.doctor.record import DoctorRecord, Exit, Remedy
-from flatout.doctor.steps_phases import Phases
-from flatout.doctor.steps_trace import BlockRow, Trace
-from flatout.doctor.try_agreement import batches_agree
-from flatout.doctor.try_loaders import changed_loader
-from flatout.doctor.try_referee import Referee, judged
+from flatout.doctor.steps.phases import Phases
+from flatout.doctor.steps.trace import BlockRow, Trace
+from flatout.doctor.trial.agreement import batches_agree
+from flatout.doctor.trial.loaders import changed_loader
+from flatout.doctor.trial.referee import Referee, judged
 
 
 class Squares(Dataset[Any]):
@@ -87,7 +87,7 @@ def test_what_is_better_beyond_noise_is_kept() -> None:
     found = judged(trace, Phases(trace), remedy("workers", num_workers=2))
     assert found is not None
     assert found.is_kept
-    assert found.gain == pytest.approx(2.0)
+    assert found.gain == pytest.approx(2.0, rel=0.03)
     assert (found.losses_agree, found.note) == (True, "same numbers")
 
 

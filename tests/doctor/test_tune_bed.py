@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,15 @@ import torch
 from tests.train.tiny import NUM_TRAIN, config_of, prepare, write_rows
 
 from flatout.config import load_config
-from flatout.doctor import tune_data, tune_time
-from flatout.doctor.tune_bed import Bed
-from flatout.doctor.tune_data import TuneData
-from flatout.doctor.tune_sample import SampleStores, forget_pages
-from flatout.doctor.tune_setting import ENCODINGS, Setting
-from flatout.doctor.tune_step import TrainStep, nothing
-from flatout.doctor.tune_time import time_loader
+from flatout.doctor.tune import data as tune_data
+from flatout.doctor.tune import room, variant
+from flatout.doctor.tune import time as tune_time
+from flatout.doctor.tune.bed import Bed
+from flatout.doctor.tune.data import TuneData
+from flatout.doctor.tune.sample import SampleStores, forget_pages
+from flatout.doctor.tune.setting import ENCODINGS, Setting
+from flatout.doctor.tune.step import TrainStep, nothing
+from flatout.doctor.tune.time import time_loader
 from flatout.errors import ConfigError, LoaderError
 from flatout.loader import FastDataLoader
 from flatout.loader.machine import describe_machine
@@ -113,7 +115,7 @@ def test_samples_in_memory_pay_for_being_decoded(make_bed: Callable[..., Bed]) -
 
 
 def test_a_large_split_is_tried_in_part(make_bed: Callable[..., Bed], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune_data, "MOST_FILL_S", 1.0)
+    monkeypatch.setattr(variant, "MOST_FILL_S", 1.0)
     data = make_bed(use_fast_loader=False)._data
     data.make_sample_s = 0.1
     setting = replace(data.start, cache="memory", batch_size=1)
@@ -217,21 +219,130 @@ def test_a_cold_copy_is_read_anew(noise: Path, tmp_path: Path, monkeypatch: pyte
 
 def test_a_trial_stops_before_the_memory_does(manifest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loader = FastDataLoader(manifest.parent / "store", 4, num_workers=0)
-    monkeypatch.setattr(tune_time, "RESERVE", 2.0)
+    monkeypatch.setattr(room, "RESERVE", 2.0)
     monkeypatch.setattr(tune_time, "LOOK_S", 0.0)
     with pytest.raises(MemoryError, match="of the machine's memory is left"):
         time_loader(loader, S, nothing)
 
 
 def test_the_limit_of_a_container_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    tune_time.check_free()
+    room.check_free()
     full = replace(describe_machine(), memory_bytes=1000, free_bytes=49)  # whatever the machine around it has
-    monkeypatch.setattr(tune_time, "describe_machine", lambda look_for_gpu: full)
+    monkeypatch.setattr(room, "describe_machine", lambda look_for_gpu: full)
     with pytest.raises(MemoryError, match="less than 5%"):
-        tune_time.check_free()
+        room.check_free()
+    room.check_free(0.04)
 
 
 def test_an_epoch_without_a_batch_is_told(manifest: Path) -> None:
     loader = FastDataLoader(manifest.parent / "store", 1000, num_workers=0, drop_last=True)
     with pytest.raises(ValueError, match="an epoch has no batch"):
         time_loader(loader, S, nothing)
+
+
+class Clock:
+    """The module `time`, whose time passes only where it is told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    thread_time = perf_counter
+
+
+class Waves:
+    """A loader whose workers all begin and end a batch together: that many come at once, each second."""
+
+    def __init__(self, num_workers: int, clock: Clock, wave_s: float = 1.0) -> None:
+        self.num_workers = num_workers
+        self._clock = clock
+        self._wave_s = wave_s
+
+    def __len__(self) -> int:
+        return 8
+
+    def __iter__(self) -> Iterator[dict[str, list[int]]]:
+        for number in range(len(self)):
+            self._clock.now_s += self._wave_s * (number % max(1, self.num_workers) == 0)
+            yield {"key": [0, 1]}
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 4, 8])
+def test_batches_that_came_with_the_first_one_do_not_count(
+    num_workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(tune_time, "time", clock)
+    monkeypatch.setattr(tune_time, "check_free", lambda: None)
+    found = time_loader(Waves(num_workers, clock), 3.0, nothing)
+    assert found.num_batches / found.wall_s == pytest.approx(max(1, num_workers))
+    assert found.num_samples == 2 * found.num_batches
+    assert found.first_s == 1.0
+
+
+def test_a_stretch_of_very_slow_batches_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(tune_time, "time", clock)
+    monkeypatch.setattr(tune_time, "check_free", lambda: None)
+    found = time_loader(Waves(1, clock, wave_s=100.0), 1.0, nothing)
+    assert (found.num_batches, found.wall_s) == (1, 100.0)
+
+
+def test_the_cache_holds_as_much_of_a_copy_as_of_the_store(noise: Path, tmp_path: Path) -> None:
+    """All of a small copy would be in it, and compression would seem to cost nothing."""
+    config = {"preprocessed_data_dir": str(noise), "batch_size": 4, "num_workers": 0}
+    config["cache_config"] = {"cache_size": 20}  # type: ignore[assignment]
+    data = Bed(load_config(config, environ={}), tmp_path)._data
+    assert data.store is not None
+    whole = len(data.store)
+    loader = data.loader(data.start.changed(encoding="zstd"), on_sample=True)
+    assert isinstance(loader, FastDataLoader)
+    for _ in loader:
+        pass
+    kept, copy = loader.cache_stats.num_arrays, len(loader.store)
+    assert kept == 20 * copy // whole < copy
+
+
+def test_of_several_probes_the_fastest_counts(
+    make_bed: Callable[..., Bed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed = make_bed(num_workers=0)
+    real, count = bed._time, iter(range(99))
+
+    def disturbed(*args: Any, **kwargs: Any) -> Any:
+        timed = real(*args, **kwargs)
+        return replace(timed, wall_s=1000.0) if next(count) == 0 else timed
+
+    monkeypatch.setattr(bed, "_time", disturbed)
+    assert bed.probe(S).make_s < 1.0
+    assert bed._data.make_sample_s < 1.0
+
+
+def test_what_is_kept_is_shared_and_goes_where_there_is_no_room(noise: Path, tmp_path: Path) -> None:
+    """A cache for each number of workers would take many times the memory that one does."""
+    config = load_config({"preprocessed_data_dir": str(noise), "batch_size": 4, "num_workers": 0}, environ={})
+    bed = Bed(config, tmp_path)
+    kept, data = bed.facts().start.changed(cache="decoded"), bed._data
+    one: Any = data.loader(kept, on_sample=False)
+    other: Any = data.loader(kept.changed(num_workers=2, prefetch_factor=3), on_sample=False)
+    assert other is one
+    assert one.prefetching == (2, 3)
+    assert data.loader(kept, on_sample=False).prefetching[0] == 0  # type: ignore[union-attr]
+    data.loader(kept.changed(batch_size=2), on_sample=False)
+    assert len(data._kept) == 2
+    whole = data.sample_bytes * data.num_samples
+    data.machine = replace(data.machine, free_bytes=5 * whole)  # a quarter of it holds one
+    data.loader(kept.changed(batch_size=8), on_sample=False)
+    assert [setting.batch_size for setting, _ in data._kept] == [8]
+
+
+def test_the_probe_knows_what_a_sample_costs_that_is_kept_by_now(make_bed: Callable[..., Bed]) -> None:
+    bed = make_bed(use_fast_loader=False, cache_in_memory=True)
+    assert bed.facts().start.cache == "memory"
+    asked: list[str] = []
+    real = bed._data.loader
+    bed._data.loader = lambda setting, **kind: asked.append(setting.cache) or real(setting, **kind)  # type: ignore
+    bed.probe(S)
+    assert set(asked) == {"none"}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +17,19 @@ from tests.train.tiny import config_of, prepare, write_rows
 
 from flatout.cli.main import main
 from flatout.config import load_config, to_yaml
-from flatout.doctor import tune as tuning
-from flatout.doctor import tune_process
-from flatout.doctor.tune import Tuned, slice_of, tune
-from flatout.doctor.tune_bed import Bed
-from flatout.doctor.tune_model import Service
-from flatout.doctor.tune_options import TuneOptions
-from flatout.doctor.tune_process import Trials
-from flatout.doctor.tune_race import Failed, Slice
-from flatout.doctor.tune_setting import Setting
-from flatout.doctor.tune_write import write_tuned
+from flatout.doctor.tune import child as tune_child
+from flatout.doctor.tune import process as tune_process
+from flatout.doctor.tune import run as tuning
+from flatout.doctor.tune.bed import Bed
+from flatout.doctor.tune.model import Service
+from flatout.doctor.tune.options import TuneOptions
+from flatout.doctor.tune.process import Trials
+from flatout.doctor.tune.race import Failed, Slice
+from flatout.doctor.tune.run import Tuned, slice_of, tune
+from flatout.doctor.tune.setting import Setting
+from flatout.doctor.tune.write import write_tuned
 from flatout.errors import ConfigError, FlatoutError, LoaderError
+from flatout.loader.machine import describe_machine
 
 
 @pytest.fixture(scope="module")
@@ -245,3 +250,57 @@ def test_errors_of_the_process_are_ours(
         run: Callable[..., Any] = trials.run
         reasons = [run(Setting(0, 1, 1), 1.0, on_sample=False).reason for _ in range(4)]
         assert reasons == ["one", "two", "three", "the process of the trials has died 3 times"]
+
+
+def test_a_trial_that_fills_the_memory_is_ended_from_outside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial that waits for its workers cannot look itself."""
+
+    def full(reserve: float) -> None:
+        raise MemoryError(f"below {reserve:g}")
+
+    started = subprocess.Popen
+    code = "import sys; sys.stdin.read()"
+    monkeypatch.setattr(tune_process, "LOOK_S", 0.0)
+    monkeypatch.setattr(tune_process, "check_free", full)
+    monkeypatch.setattr(
+        tune_process.subprocess,
+        "Popen",
+        lambda command, **options: started([command[0], "-c", code], **options),
+    )
+    child = tune_process._Child(tmp_path, None)
+    assert child.ask({"do": "facts"}, 60.0) == {"died": "out of memory: below 0.03"}
+    child.stop()
+    assert child._process.returncode != 0
+
+
+def test_whoever_is_left_alone_ends_and_clears_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command was killed: its end of the pipe is closed, and nobody else removes the copies."""
+    scratch = tmp_path / "1"
+    (scratch / "copy0").mkdir(parents=True)
+    request = scratch / "request.json"
+    request.write_text(json.dumps({"cap_bytes": 5, "scratch": str(scratch)}))
+    capped: list[int] = []
+    monkeypatch.setattr(tune_child, "cap_memory", capped.append)
+    monkeypatch.setattr(tune_child.os, "dup2", lambda one, other: None)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    tune_child.main(request)
+    assert capped == [5]
+    assert not scratch.exists()
+    assert tmp_path.exists()
+
+
+def test_copies_lie_beside_a_store_that_no_memory_holds(
+    manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "data" / "store"
+    (store / "shards").mkdir(parents=True)
+    (store / "shards" / "0").write_bytes(bytes(1000))
+    config = load_config(config_of(manifest, tmp_path, preprocessed_data_dir=str(store)), environ={})
+    for free_bytes, place in ((2000, None), (500, store.parent)):
+        small = replace(describe_machine(look_for_gpu=False), free_bytes=free_bytes)
+        monkeypatch.setattr(tune_process, "describe_machine", lambda look_for_gpu, found=small: found)
+        assert tune_process._place_for_copies(config) == place
+    none = load_config(config_of(manifest, tmp_path, preprocessed_data_dir=None), environ={})
+    assert tune_process._place_for_copies(none) is None

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.doctor.tune_choose import choose, gain_of
-from flatout.doctor.tune_facts import Facts
-from flatout.doctor.tune_interval import ratio_of, spread_of
-from flatout.doctor.tune_model import Service, best_workers, predict_batch_s
-from flatout.doctor.tune_options import TuneOptions, parse_seconds
-from flatout.doctor.tune_race import MOST_ROUNDS, Entry, Failed, Slice, race
-from flatout.doctor.tune_search import Search
-from flatout.doctor.tune_setting import AS_IT_IS, Setting, keys_of
-from flatout.doctor.tune_space import Space
+from flatout.doctor.tune.choose import choose, gain_of
+from flatout.doctor.tune.facts import Facts
+from flatout.doctor.tune.interval import ratio_of, spread_of
+from flatout.doctor.tune.model import Service, best_workers, predict_batch_s
+from flatout.doctor.tune.options import TuneOptions, parse_seconds
+from flatout.doctor.tune.race import MOST_ROUNDS, Entry, Failed, Slice, race
+from flatout.doctor.tune.search import Search
+from flatout.doctor.tune.setting import AS_IT_IS, Setting, keys_of
+from flatout.doctor.tune.space import Space
 from flatout.errors import ConfigError, FlatoutError
 
 GIB = 1 << 30
@@ -141,7 +141,7 @@ def test_an_interval_holds_its_middle_and_shared_disturbance_cancels(
 
 def test_a_single_value_is_never_sure() -> None:
     found = spread_of([3.0])
-    assert (found.middle, found.low, found.high) == (3.0, 0.0, math.inf)
+    assert (found.middle, found.low, found.high) == (pytest.approx(3.0), 0.0, math.inf)
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
@@ -219,6 +219,72 @@ def test_it_comes_close_to_the_best_in_few_trials(
     ]
     assert machine.rate(found.setting) >= 0.9 * max(map(machine.rate, every))
     assert len(machine.tried) <= 75
+
+
+def test_nobody_is_left_out_after_one_stretch() -> None:
+    taken: list[Setting] = []
+
+    def measure(setting: Setting) -> Slice:
+        taken.append(setting)
+        is_disturbed = setting.num_workers == 3 and taken.count(setting) == 1
+        return slice_of(0.01 if is_disturbed else 100.0 * (1 + setting.num_workers))
+
+    entries = race([START.changed(num_workers=n) for n in (1, 2, 3)], measure)
+    assert all(len(entry.slices) >= 2 for entry in entries)
+    assert not entries[2].is_beaten
+
+
+def test_workers_are_found_for_the_encoding_that_is_taken() -> None:
+    """As the store is, memory is the limit and workers change nothing; restoring uint8 is work for several."""
+    machine = Simulated(service(), noise=0.02)
+    rates = {AS_IT_IS: (100, 100, 100, 100), "uint8": (60, 120, 180, 240)}
+
+    def rate(setting: Setting) -> float:
+        return float(rates.get(setting.encoding, (50,) * 4)[min(setting.num_workers, 3)])
+
+    machine.rate = rate  # type: ignore[method-assign]
+    found = search(machine, facts(encodable=("x",)), frozenset({"encoding"})).run()
+    assert (found.setting.encoding, rate(found.setting)) == ("uint8", 240)
+
+
+def test_more_workers_than_the_model_knows_of_are_found() -> None:
+    machine = Simulated(service(make_s=0.02, make_cpu_s=0.02, step_s=0.0, step_cpu_s=0.0), noise=0.02)
+    machine.rate = lambda setting: 100.0 * (1 + setting.num_workers)  # type: ignore[method-assign]
+    assert Space(facts(), machine.service, GIB).workers(START)[-1].num_workers < 8
+    assert search(machine, facts()).run().setting.num_workers == 8
+
+
+def test_noise_does_not_hide_what_is_twice_as_fast() -> None:
+    """Stretches that differ by a quarter: nothing is beyond noise in three rounds."""
+    poor = 0
+    for seed in range(20):
+        machine = Simulated(service(), noise=0.25, seed=seed)
+        machine.rate = lambda setting: 200.0 if setting.encoding == "uint8" else 100.0  # type: ignore[method-assign]
+        found = search(machine, facts(encodable=("x",)), frozenset({"encoding"})).run()
+        poor += machine.rate(found.setting) < 150
+    assert poor <= 2
+
+
+@pytest.mark.parametrize("is_start", [True, False])
+def test_a_finalist_that_fails_changes_nothing(is_start: bool) -> None:
+    machine, made = Simulated(service(), noise=0.01), []
+
+    def trial(setting: Setting, *, on_sample: bool = False) -> Slice | Failed:
+        is_proof = made[0].stages[-1].name == "proof"
+        return Failed("gone") if is_proof and (setting == START) == is_start else machine(setting)
+
+    space = Space(facts(), machine.service, 8 * GIB)
+    made.append(Search(space, trial, budget_s=600, cpu_budget=1.0, clock=machine.clock))
+    found = made[0].run()
+    assert (found.setting, found.stages[-1].taken) == (START, START)
+    assert "could not be measured again" in found.stages[-1].reason
+
+
+def test_what_there_was_no_time_for_is_told() -> None:
+    machine = Simulated(service(), noise=0.02)
+    known = facts(encodable=("x",))
+    found = search(machine, known, frozenset({"encoding", "batch_size"}), budget_s=5.0).run()
+    assert found.skipped["num_workers"] == "the time was up"
 
 
 def test_what_changes_results_needs_permission() -> None:
@@ -384,3 +450,19 @@ def test_what_is_no_length_of_time(text: str) -> None:
 def test_options_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         TuneOptions(**wrong)
+
+
+def test_what_is_likely_faster_is_taken_where_results_stay() -> None:
+    """The 95 % interval of the ratio holds 1, that of 80 % does not: not beyond noise, but likely."""
+    found = search(Simulated(service()), facts(), cpu=0.5)
+    before = Entry(START, [slice_of(100.0) for _ in range(4)])
+    after = Entry(START.changed(num_workers=2), [slice_of(rate) for rate in (101.0, 150.0, 110.0, 160.0)])
+    found._now = after.setting
+    assert choose([before, after], START, 1.0).entry is before  # type: ignore[union-attr]
+    assert found._may_be_taken([before, after])
+    unclear = Entry(after.setting, [slice_of(rate) for rate in (70.0, 150.0, 110.0, 130.0)])
+    assert not found._may_be_taken([before, unclear])
+    busy = Entry(after.setting, [slice_of(each.samples_per_s, 0.6) for each in after.slices])
+    assert not found._may_be_taken([before, busy])
+    found._now = after.setting.changed(encoding="uint8")
+    assert not found._may_be_taken([before, after])

@@ -109,6 +109,22 @@ def test_a_signal_stops_cleanly(work: Path, number: signal.Signals, code: int, w
     assert len(list(work.glob("begun-*"))) - begun < NUM_ROWS
 
 
+@pytest.mark.parametrize("stage", ["first look", "prepare"])
+def test_a_slow_row_is_not_waited_for(work: Path, stage: str) -> None:
+    """Neither when the first rows are looked at nor later; then nothing is finished, and that is said."""
+    slow = "True" if stage == "first look" else "len(list(Path().glob('begun-*'))) > 10"
+    code = TRANSFORM.replace("time.sleep(0.05)", f"time.sleep(1000 if {slow} else 0)")
+    (work / "slow_rows.py").write_text(code)
+    process = start(work, start_new_session=True)
+    assert wait_until(lambda: len(list(work.glob("begun-*"))) >= (1 if stage == "first look" else 11))
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=10)
+    assert process.returncode == 130
+    if stage == "first look":
+        assert "no shard was finished yet; the same command starts again" in said
+        assert not (work / "store").exists()
+
+
 def test_ctrl_c_on_a_terminal(work: Path) -> None:
     """With the progress bar on, as a user sees it."""
     ours, theirs = pty.openpty()
@@ -164,9 +180,9 @@ def test_signals_at_any_moment(work: Path, seed: int) -> None:
             workers += psutil.Process(process.pid).children(recursive=True)
             os.killpg(process.pid, draw.choice([signal.SIGINT, signal.SIGTERM]))
             time.sleep(draw.choice([0.0, 0.01, 0.1]))
-    process.communicate(timeout=10)
+    _, said = process.communicate(timeout=10)
 
     # Before the command has taken over, the interpreter itself ends by the signal.
-    assert process.returncode in (0, 130, 143, -signal.SIGINT, -signal.SIGTERM)
+    assert process.returncode in (0, 130, 143, -signal.SIGINT, -signal.SIGTERM), said
     assert wait_until(lambda: not any(process.is_running() for process in workers))
     finish(work)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.loader.epochs import loader_of
 
 from flatout.loader.buffers import WINDOW, BufferPool, PinnedPool
+from flatout.loader.fetch import Fetcher, ReadRule
 from flatout.store import StoreReader
 
 FLOAT = np.dtype(np.float32)
@@ -83,6 +84,22 @@ def test_its_pool_may_be_gone_before_it() -> None:
     del pool, buffer
     gc.collect()
     assert (tensor == 7).all()
+
+
+def test_a_tensor_that_outlives_its_pool_holds_no_buffer_but_its_own() -> None:
+    """At once, and not when the collector comes: a batch that is kept must not keep a loader's memory."""
+    pool = BufferPool((3,), FLOAT)
+    idle, lent = pool.take(4), pool.take(4)
+    lent[:] = 7
+    (tensor,) = pool.hand_out(lent, [4])
+    pool.give_back(idle)
+    alive = [weakref.ref(idle), weakref.ref(lent)]
+    del idle, lent, pool
+    assert alive[0]() is None
+    assert alive[1]() is not None
+    assert (tensor == 7).all()
+    del tensor
+    assert alive[1]() is None
 
 
 def same(value: Any) -> Any:
@@ -244,3 +261,37 @@ def test_pinned_buffers_are_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
         assert first.tolist() + second.tolist() == [[9, 9, 9]] * 3
         del first, second, buffer
     assert asked == [((4, 3), torch.uint16, True)] * 3
+
+
+def test_a_pinned_buffer_that_is_given_back_is_torchs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda shape, dtype, pin_memory: empty(shape, dtype=dtype))
+    pool = PinnedPool((3,), FLOAT)
+    buffer = pool.take(4)
+    alive = weakref.ref(buffer)
+    pool.give_back(buffer)
+    del buffer
+    assert alive() is None
+
+
+def test_all_that_is_large_in_a_batch_for_cuda_is_page_locked(
+    store: StoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fixed, compressed and ragged fields: the same values, in memory that torch was asked to pin."""
+    positions = np.arange(20, 37)
+    wanted = Fetcher(store, np.arange(len(store)), 17, ReadRule()).fetch(positions)
+    pinned: list[int] = []
+    empty = torch.empty
+
+    def fake_empty(shape: Any, *, dtype: torch.dtype, pin_memory: bool = False) -> torch.Tensor:
+        made = empty(shape, dtype=dtype)
+        pinned.append(made.data_ptr())
+        assert pin_memory
+        return made
+
+    monkeypatch.setattr(torch, "empty", fake_empty)
+    batch = Fetcher(store, np.arange(len(store)), 17, ReadRule(), is_pinned=True).fetch(positions)
+    assert batch.keys() == wanted.keys()
+    assert all(torch.equal(batch[name], wanted[name]) for name in batch)
+    locked = {name for name, value in batch.items() if value.untyped_storage().data_ptr() in pinned}
+    assert locked == {"image", "half", "packed", "series"}

@@ -6,6 +6,7 @@ import gc
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.loader.caching import (
     NUM_ITEMS,
@@ -16,6 +17,7 @@ from tests.loader.caching import (
 )
 from tests.loader.caching import items as items
 
+import flatout
 from flatout.errors import CacheError
 from flatout.store import StoreReader, verify
 from flatout.store.metadata import SHARD_FOLDER, is_store
@@ -114,3 +116,25 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 def test_only_map_style_datasets(wrong: Any, tmp_path: Path) -> None:
     with pytest.raises(CacheError, match="map-style"):
         cached(wrong, tmp_path / "cache")
+
+
+def test_a_dataset_that_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Neither a cache that would refuse the dataset once it is mended, nor a hole where another one was."""
+    folder = tmp_path / "cache"
+    with pytest.raises(CacheError, match="not the same each time"):
+        flatout.cached(Made(lambda at: np.random.random(3)), folder)
+    assert not folder.exists()
+    kept = flatout.cached(Made(lambda at: np.full(3, at)), folder)
+    assert kept[5].tolist() == [5, 5, 5]
+    kept.close()
+    with pytest.raises(CacheError, match="not the same each time"):
+        flatout.cached(Made(lambda at: np.random.random(3)), folder, clear=True)
+    assert kept.num_cached == 1
+
+
+def test_two_datasets_in_one_place_are_refused_before_either_has_written(items: Any, tmp_path: Path) -> None:
+    """Train and val with the same directory by mistake."""
+    train = cached(items(), tmp_path / "cache", version="train")
+    with pytest.raises(CacheError, match="another dataset"):
+        cached(items(), tmp_path / "cache", version="val")
+    assert_all(train)

@@ -29,6 +29,7 @@ from tests.loader.caching import items as items
 from torch.utils.data import DataLoader
 
 from flatout.store import verify
+from flatout.store.fill import known
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,9 @@ def test_a_forked_child_writes_only_its_own(items: Any, tmp_path: Path) -> None:
     assert dataset.num_cached == 2
 
 
-def test_threads_share_it(items: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("max_open", [1, known.MAX_OPEN])
+def test_threads_share_it(items: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_open: int) -> None:
+    monkeypatch.setattr(known, "MAX_OPEN", max_open)
     before = set(threading.enumerate())
     dataset = cached(items(), tmp_path / "cache", shard_bytes=4000)
     errors: list[BaseException] = []

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from flatout.errors import ConfigError, LoaderError
 from flatout.loader.collate import Collate
 from flatout.loader.dataset import FastDataset
+from flatout.loader.fetch import ReadRule
 from flatout.loader.loader import FastDataLoader
 from flatout.loader.machine import Machine
 from flatout.store import DataPreprocessor, StoreReader
@@ -180,3 +181,44 @@ def test_a_loader_refuses_a_transform_that_it_would_not_run(store: StoreReader) 
         FastDataLoader(FastDataset(store, transform=dict))
     augmented = FastDataset(store, transform=dict, use_gpu_augment=True)
     assert len(FastDataLoader(augmented, 1)) == len(store)
+
+
+def test_a_loader_has_its_dataset(prepared: dict[str, Any]) -> None:
+    """As every DataLoader has: libraries ask for `len(loader.dataset)`."""
+    folder = prepared["preprocessed_data_dir"]
+    rule = ReadRule(fields=("image", "label"), crc="always", io="pread")
+    loader = FastDataLoader(folder, 4, split="val", read=rule)
+    dataset = loader.dataset
+    assert loader.dataset is dataset
+    assert dataset.read_rule == rule
+    assert dataset.store is loader.store
+    keys = [key for batch in loader for key in batch["key"].tolist()]
+    assert [int(sample["key"]) for sample in dataset] == keys
+    assert set(dataset[0]) == {"image", "label", "key"}
+    copy = pickle.loads(pickle.dumps(loader))
+    assert len(copy.dataset) == len(dataset)
+    with pytest.raises(AttributeError):
+        loader.dataset = dataset  # type: ignore[misc]
+
+
+def test_a_dataset_that_was_given_is_the_loaders_own(prepared: dict[str, Any]) -> None:
+    given = FastDataset(prepared["preprocessed_data_dir"], "train")
+    assert FastDataLoader(given, 4).dataset is given
+    assert FastDataLoader(given, 4, split="train").dataset is given
+    other = FastDataLoader(given, 4, split="val").dataset
+    assert other.split == "val"
+    assert len(other) != len(given)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_samples_of_different_lengths_in_an_ordinary_dataloader(store: StoreReader, num_workers: int) -> None:
+    dataset = FastDataset(store)
+    loader: Any = DataLoader(dataset, 16, num_workers=num_workers, collate_fn=dataset.collate)
+    for batch, wanted in zip(loader, FastDataLoader(store, 16, num_workers=0), strict=True):
+        assert batch.keys() == wanted.keys()
+        assert all(torch.equal(batch[name], wanted[name]) for name in batch)
+
+
+def test_a_loader_refuses_fields_that_are_not_there(store: StoreReader) -> None:
+    with pytest.raises(ConfigError, match=r"no field 'nope'; it has: image"):
+        FastDataLoader(store, read=ReadRule(fields=("image", "nope")))

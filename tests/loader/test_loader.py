@@ -16,6 +16,7 @@ from tests.loader.epochs import producers
 
 from flatout.errors import ConfigError, LoaderStateError
 from flatout.loader.loader import FastDataLoader
+from flatout.loader.order import Weighted
 from flatout.store import StoreReader
 
 NUM_ITEMS = 103
@@ -236,3 +237,16 @@ def test_it_travels_by_pickle(store: StoreReader) -> None:
     next(iter(loader))
     copy = pickle.loads(pickle.dumps(loader))
     assert keys_of(copy) == keys_of(loader)
+
+
+def test_weights_of_the_whole_store_are_refused_for_a_split(prepared: dict[str, Any]) -> None:
+    store = StoreReader(prepared["preprocessed_data_dir"])
+    with pytest.raises(ConfigError, match=rf"chooses from {len(store)} samples, and the split has"):
+        FastDataLoader(store, split="train", order=Weighted.of(np.ones(len(store))))
+    loader = FastDataLoader(store, split="train", order=Weighted.of(np.ones(len(store.positions("train")))))
+    assert len(keys_of(loader)) == len(store.positions("train"))
+
+
+def test_it_is_called_like_a_dataloader(store: StoreReader) -> None:
+    """Data, batch size, shuffle: in torch's own order."""
+    assert keys_of(FastDataLoader(store, 8, True, seed=5)) == keys_of(_epoch(store, 0))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flatout.errors import ConfigError
 from flatout.loader.local import ShardLocal
-from flatout.loader.order import Balanced, Order, Sequential, Shuffled, Weighted
+from flatout.loader.order import Balanced, Order, Sequential, Shuffled, Weighted, check_choices
 
 Make = Callable[[int, int], Order]
 
@@ -63,7 +63,8 @@ def test_shard_local_keeps_to_its_window() -> None:
     order = ShardLocal.of(shards, seed=1, window=3).stretch(0, 0, 600)
     for start in range(0, 600, 150):
         assert len(set(shards[order[start : start + 150]].tolist())) == 3
-    assert len({tuple(sorted(set(shards[order[:150]].tolist())))}) == 1
+    companies = [ShardLocal.of(shards, seed=1, window=3).stretch(epoch, 0, 150) for epoch in range(5)]
+    assert len({frozenset(shards[company].tolist()) for company in companies}) > 1
 
 
 def test_weights_are_chances() -> None:
@@ -85,3 +86,42 @@ def test_classes_are_equally_frequent_and_their_samples_too() -> None:
     times = Counter(order.tolist())
     assert {times[sample] for sample in range(90, 99)} <= {11, 12}
     assert len(set(order[labels[order] == 0].tolist())) == 90
+
+
+def test_labels_may_be_a_plain_list() -> None:
+    labels = [0, 1, 1, 2, 1]
+    assert np.array_equal(
+        Balanced.of(labels, 3).stretch(1, 0, 5), Balanced.of(np.array(labels), 3).stretch(1, 0, 5)
+    )
+
+
+@pytest.mark.parametrize("count", [4, 6])
+def test_weights_and_labels_of_other_samples_are_refused(count: int) -> None:
+    for order in (Weighted.of(np.ones(count)), Balanced.of(np.arange(count) % 2, num_samples=5)):
+        check_choices(order, count)
+        with pytest.raises(ConfigError, match=f"chooses from {count} samples, and the split has 5"):
+            check_choices(order, 5)
+
+
+def test_an_order_that_knows_of_no_choices_may_have_any_length() -> None:
+    check_choices(Shuffled(3), 5)
+
+
+def test_shard_local_batches_are_as_mixed_as_the_store_is() -> None:
+    """The figures of docs/loader.md: half the summed difference of class shares in a batch and in the split."""
+    size, num_shards, num_classes, batch = 32_000, 64, 8, 64
+    shards = np.repeat(np.arange(num_shards), size // num_shards).astype(np.int32)
+    labels = {
+        "mixed": np.random.default_rng(0).permutation(np.arange(size) % num_classes),
+        "sorted": np.arange(size) * num_classes // size,
+    }
+
+    def distance(order: Order, kind: str) -> float:
+        batches = labels[kind][order.stretch(0, 0, size)].reshape(-1, batch)
+        shares = np.stack([(batches == label).mean(axis=1) for label in range(num_classes)])
+        return float(np.abs(shares - 1 / num_classes).sum(axis=0).mean() / 2)
+
+    local, everywhere = ShardLocal.of(shards), Shuffled(size)
+    assert distance(everywhere, "mixed") == pytest.approx(0.13, abs=0.01)
+    assert distance(local, "mixed") == pytest.approx(0.13, abs=0.01)
+    assert distance(local, "sorted") == pytest.approx(0.24, abs=0.02)

@@ -24,6 +24,7 @@ from flatout.loader.mount import choose_io, open_as
 from flatout.loader.pread import MAX_OPEN, Files
 from flatout.loader.preload import preload
 from flatout.loader.samples import SampleReader
+from flatout.loader.told_files import ToldFiles
 from flatout.store import StoreReader
 
 MAPS = Path("/proc/self/maps")
@@ -50,33 +51,51 @@ def test_batches_are_those_of_the_map(fresh: StoreReader, num_workers: int) -> N
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="needs a system that can be told ahead")
-def test_rows_are_announced_before_they_are_read(fresh: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["image", "packed", "wave", "rolled"])
+def test_samples_are_announced_before_they_are_read(
+    fresh: StoreReader, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Rows of one shape, compressed ones, and ragged ones of both kinds: the bytes of each, in their order."""
     advise, read_some = os.posix_fadvise, pread._read_some
-    announced: set[tuple[int, int]] = set()
-    unannounced: list[int] = []
+    source = open_as(fresh, "pread").store
+    places = {bytes_of(source, at, name) for at in range(NUM_ITEMS)}
+    starts = {(path.stat().st_ino, offset) for path, offset, _ in places}
+    told: list[tuple[int, int, int]] = []
+    asked: list[tuple[int, int, int]] = []
 
-    def told(descriptor: int, offset: int, size: int, advice: int) -> None:
+    def tell(descriptor: int, offset: int, size: int, advice: int) -> None:
         assert advice == os.POSIX_FADV_WILLNEED
-        announced.add((os.fstat(descriptor).st_ino, offset))
+        told.append((os.fstat(descriptor).st_ino, offset, size))
         advise(descriptor, offset, size, advice)
 
     def read(descriptor: int, offset: int, view: memoryview) -> int:
-        if len(view) == row_bytes and (os.fstat(descriptor).st_ino, offset) not in announced:
-            unannounced.append(offset)
+        place = os.fstat(descriptor).st_ino, offset
+        if place in starts:
+            asked.append((*place, len(view)))
+            assert len(told) >= len(asked)
         return read_some(descriptor, offset, view)
 
-    spec = fresh.fields["image"]
-    row_bytes = spec.stored_dtype.itemsize * int(np.prod(np.array(spec.shape)))
-    monkeypatch.setattr(os, "posix_fadvise", told)
+    monkeypatch.setattr(os, "posix_fadvise", tell)
     monkeypatch.setattr(pread, "_read_some", read)
-    rule = ReadRule(io="pread", fields=("image",))
-    loader = FastDataLoader(fresh, 5, shuffle=True, num_workers=0, read=rule)
+    loader = FastDataLoader(fresh, 5, shuffle=True, num_workers=0, read=ReadRule(io="pread", fields=(name,)))
     for _ in range(3):
         list(loader)
-    assert len(announced) >= NUM_ITEMS
-    unannounced.clear()  # of the very first batches, which nobody could announce
-    list(loader)
-    assert not unannounced
+    assert len(asked) == 3 * NUM_ITEMS
+    assert told[: len(asked)] == asked
+
+
+def test_a_sample_without_bytes_is_not_announced() -> None:
+    """A length of 0 means the rest of the file to the system."""
+    told: list[tuple[Path, int, int]] = []
+
+    class Noting(Files):
+        def announce(self, path: Path, offset: int, size: int) -> None:
+            told.append((path, offset, size))
+
+    paths = [Path("a"), Path("b")]
+    ranges = np.array([[8, 8], [8, 20], [0, 5], [0, 0]])
+    ToldFiles(Noting(), paths, np.array([0, 0, 1, 1]), ranges).announce(np.array([3, 2, 1, 0]))
+    assert told == [(paths[1], 0, 5), (paths[0], 8, 12)]
 
 
 @pytest.mark.parametrize(("num_bytes", "wanted"), [(1000, "mmap"), (1001, "pread")])

@@ -15,7 +15,8 @@ from tests.loader.epochs import WAIT_S, producers
 
 from flatout.errors import LoaderError
 from flatout.loader import prefetch
-from flatout.loader.prefetch import SWITCH_S, Prefetcher
+from flatout.loader.prefetch import Prefetcher
+from flatout.loader.switching import SWITCH_S
 
 
 def each(make: Callable[[int], Any]) -> Callable[[int, int], list[Any]]:
@@ -298,4 +299,49 @@ def test_resizing_a_stream_that_is_closed_starts_nothing() -> None:
     stream = Prefetcher(each(lambda number: number), 0, 1, 1)
     stream.close()
     stream.resize(4, 4)
+    assert producers() == before
+
+
+def test_whoever_drops_a_stream_with_a_lock_that_its_producers_want_does_not_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The collector runs where it likes: also in the consumer, which may hold the lock of the cache."""
+    monkeypatch.setattr(prefetch, "DROP_WAIT_S", 0.01)
+    before, interval = producers(), sys.getswitchinterval()
+    lock, is_waiting = threading.Lock(), threading.Event()
+
+    def make(number: int) -> int:
+        is_waiting.set()
+        with lock:
+            return number
+
+    with lock:
+        stream = Prefetcher(each(make), 0, 2, 1)
+        assert is_waiting.wait(WAIT_S)
+        del stream
+        left = producers() - before
+        assert left
+        assert sys.getswitchinterval() == pytest.approx(interval)
+    for thread in left:
+        thread.join(WAIT_S)
+    assert producers() == before
+
+
+def test_closing_waits_for_a_unit_under_way_however_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetch, "DROP_WAIT_S", 0.0)
+    before = producers()
+    is_making, may_end = threading.Event(), threading.Event()
+
+    def make(number: int) -> int:
+        is_making.set()
+        may_end.wait(WAIT_S)
+        return number
+
+    stream = Prefetcher(each(make), 0, 1, 1)
+    assert is_making.wait(WAIT_S)
+    closing = threading.Thread(target=stream.close)
+    closing.start()
+    assert producers() - before
+    may_end.set()
+    closing.join(WAIT_S)
     assert producers() == before

@@ -20,7 +20,7 @@ from flatout.loader.lengths import RaggedRule, length_axis
 from flatout.loader.mount import open_as
 from flatout.loader.places import Places
 from flatout.loader.ragged import FlatPool, RaggedRows
-from flatout.loader.values import RangeValues
+from flatout.loader.values import RangeValues, open_values
 from flatout.store import StoreReader
 
 RULES = st.builds(
@@ -37,7 +37,9 @@ NAMES = [*RAGGED_FIELDS, "words"]
 def rows_of(store: StoreReader, name: str, rule: RaggedRule, io: str = "mmap") -> RaggedRows:
     places = Places.of(store, np.arange(len(store)))
     check = CrcCheck(store, store.fields[name], places)
-    return RaggedRows(open_as(store, io).store, store.fields[name], places, rule, check, io)
+    opened = open_as(store, io)
+    values = open_values(opened.store, store.fields[name], places, opened.files)
+    return RaggedRows(opened.store, store.fields[name], places, rule, check, values)
 
 
 @pytest.mark.parametrize("io", ["mmap", "pread"])

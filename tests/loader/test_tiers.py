@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flatout.config import load_config
 from flatout.errors import ConfigError, LoaderError
@@ -16,9 +18,10 @@ from flatout.loader.build import FastBuilder, StandardBuilder
 from flatout.loader.cache import CacheRule
 from flatout.loader.loader import FastDataLoader
 from flatout.loader.machine import Gpu, Machine
-from flatout.loader.memory import CACHE_SHARE
+from flatout.loader.memory import CACHE_SHARE, DEVICE_SHARE, BatchesAhead
+from flatout.loader.platform import Decision
 from flatout.loader.raw import RawSource
-from flatout.loader.tiers import cache_rule, training_device
+from flatout.loader.tiers import batches_on_device, cache_rule, training_device
 from flatout.store import StoreReader
 
 MACHINE = Machine("linux", 2, 1 << 34, 1 << 33, 1 << 30)
@@ -133,3 +136,67 @@ def test_the_training_device(asked: str, machine: Machine, wanted: str) -> None:
     notes: list[str] = []
     assert training_device(load_config({"device": asked}), machine, notes) == torch.device(wanted)
     assert bool(notes) == (asked == "cuda")
+
+
+@pytest.mark.parametrize(
+    ("asked", "machine", "wanted"),
+    [
+        ("auto", MACHINE, "cpu"),
+        ("cpu", WITH_GPU, "cpu"),
+        ("auto", WITH_GPU, "cuda"),
+        ("cuda:1", WITH_GPU, "cuda:1"),
+        ("cuda", MACHINE, "cpu"),
+    ],
+)
+def test_batches_arrive_where_the_training_is(raw: Any, asked: str, machine: Machine, wanted: str) -> None:
+    config = raw.prepare(fields=PLAIN)
+    builder = FastBuilder(
+        load_config(config | {"device": asked}), StoreReader(config["preprocessed_data_dir"]), machine
+    )
+    loader = builder.build("train")
+    assert loader is not None
+    assert loader._transfer.device == torch.device(wanted)
+    assert [note for note in builder.notes if "is not there" in note] == (
+        ["device: cuda is not there; the CPU is used"] if asked == "cuda" and machine is MACHINE else []
+    )
+
+
+@given(st.integers(0, 8), st.integers(1, 9), st.integers(1, 1 << 31), st.integers(1, 1 << 36))
+def test_batches_that_wait_on_the_gpu_take_their_share_of_it_at_the_most(
+    num_workers: int, prefetch_factor: int, batch_bytes: int, memory_bytes: int
+) -> None:
+    notes: list[str] = []
+    decided = Decision(num_workers, prefetch_factor, False, True, None)
+    found = batches_on_device(decided, batch_bytes, Gpu("a", memory_bytes), notes)
+    num_before, num_ahead = num_workers * prefetch_factor, found.num_workers * (found.prefetch_factor or 1)
+    most = max(1, int(memory_bytes * DEVICE_SHARE) // batch_bytes)
+    assert num_ahead <= max(most, 0)
+    assert (found == decided) == (num_before <= most) == (not notes)
+    if num_before > most:
+        assert num_ahead >= 1
+        assert num_ahead + found.num_workers > most or found.prefetch_factor == prefetch_factor
+
+
+def test_what_waits_on_the_gpu_is_said(raw: Any) -> None:
+    config = raw.prepare(fields=PLAIN)
+    small = replace(MACHINE, gpu=Gpu("a", 40_000))
+    settings = {"num_workers": 2, "prefetch_factor": 8}
+    builder = FastBuilder(load_config(config | settings), StoreReader(config["preprocessed_data_dir"]), small)
+    loader = builder.build("train")
+    assert loader is not None
+    assert loader.prefetching == (2, 1)
+    (note,) = builder.notes
+    assert note.startswith(
+        "prefetch_factor: 2 x 8 batches of 992 bytes would wait on the GPU; 2 x 1 do, 5% of its"
+    )
+
+
+@pytest.mark.parametrize(("machine", "wanted"), [(MACHINE, 4 * 60 + 8), (WITH_GPU, 60 + 8)])
+def test_encoded_samples_wait_restored_in_host_memory_and_as_stored_on_the_gpu(
+    raw: Any, monkeypatch: pytest.MonkeyPatch, machine: Machine, wanted: int
+) -> None:
+    config = raw.prepare(fields={"image": {"kind": "array", "encoding": "uint8"}, "label": {"kind": "label"}})
+    seen: list[BatchesAhead] = []
+    monkeypatch.setattr("flatout.loader.build.check_memory", lambda ahead, *_, **__: seen.append(ahead))
+    FastBuilder(load_config(config), StoreReader(config["preprocessed_data_dir"]), machine).build("train")
+    assert [ahead.sample_bytes for ahead in seen] == [wanted]

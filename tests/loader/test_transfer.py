@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -163,6 +164,45 @@ def test_a_stream_that_another_thread_made_meanwhile_changes_nothing(
     monkeypatch.setattr(torch.cuda, "stream", use)
     transfer.send(host_batch())
     assert cuda.events[0].stream is cuda.copies[0].made_on
+
+
+def test_the_stream_is_of_the_thread_that_receives(cuda: FakeCuda, store: StoreReader) -> None:
+    """`cuda` is the device that the training has chosen for its thread; a producer's is always the first."""
+    transfer = Transfer("cuda")
+    transfer.open()
+    (side,) = cuda.streams
+    threads = [threading.Thread(target=transfer.send, args=(host_batch(),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+        thread.join()
+    assert cuda.streams == [side]
+    assert all(copy.made_on is side for copy in cuda.copies)
+    Transfer("cpu").open()
+    assert cuda.streams == [side]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_loader_opens_its_transfer_before_a_batch_is_sent(
+    store: StoreReader, monkeypatch: pytest.MonkeyPatch, num_workers: int
+) -> None:
+    done: list[tuple[str, bool]] = []
+    send = Transfer.send
+
+    def note(what: str) -> None:
+        done.append((what, threading.current_thread() is threading.main_thread()))
+
+    def noted(self: Transfer, *arguments: Any) -> Any:
+        note("send")
+        return send(self, *arguments)
+
+    monkeypatch.setattr(Transfer, "open", lambda self: note("open"))
+    monkeypatch.setattr(Transfer, "send", noted)
+    loader = loader_of(store, num_workers=num_workers)
+    assert not done
+    next(iter(loader))
+    assert done[0] == ("open", True)
+    assert "send" in [what for what, _ in done]
+    loader.close()
 
 
 @pytest.mark.parametrize("device", [None, "cpu", torch.device("cpu")])

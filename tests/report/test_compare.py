@@ -116,3 +116,11 @@ def test_the_command_obeys_no_name(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "\x07" not in shown
     assert "[red]x" in shown
     assert "[b]k" in shown
+
+
+def test_speeds_of_a_few_steps_say_little(tmp_path: Path) -> None:
+    speed = {**run_document()["speed"], "num_steps": 7}
+    found = compare(write_run(tmp_path / "a"), write_run(tmp_path / "b", speed=speed))
+    assert "One of them has only 7 steps: that says little." in found.verdict
+    assert "says little" not in compare(doctor_record(20), doctor_record(20)).verdict
+    assert "has only 19 steps" in compare(doctor_record(20), doctor_record(19)).verdict

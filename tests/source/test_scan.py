@@ -303,3 +303,28 @@ def test_a_slice_that_changes_for_another_is_seen(tmp_path: Path) -> None:
     write(tmp_path / "series" / "1", b"slic")
     write(tmp_path / "series" / "2", b"slices")
     assert rows_that_moved(manifest, ["file"], np.arange(1), states, allow_outside=False).tolist() == [0]
+
+
+@pytest.mark.parametrize("checksum", [False, True])
+@pytest.mark.parametrize("named", ["a.hdr", "a.img"])
+def test_both_halves_of_a_pair_count_whichever_is_named(tmp_path: Path, named: str, checksum: bool) -> None:
+    def state() -> Any:
+        return scanned(manifest_of(tmp_path, file=[named], label=["cat"]), checksum=checksum)
+
+    write(tmp_path / "a.hdr", b"head")
+    write(tmp_path / "a.img", b"voxels")
+    before = state()
+    assert before.sizes.tolist() == [10]
+    assert state().fingerprints == before.fingerprints
+    write(tmp_path / "b.img", b"of another pair")
+    assert state().fingerprints == before.fingerprints
+    for name in ("a.hdr", "a.img"):
+        data = (tmp_path / name).read_bytes()
+        write(tmp_path / name, data.upper(), age=5)
+        assert state().fingerprints != before.fingerprints
+        moved = rows_that_moved(
+            manifest_of(tmp_path, file=[named]), ["file"], np.array([0]), before, allow_outside=False
+        )
+        assert moved.tolist() == [0]
+        write(tmp_path / name, data)
+    assert state().fingerprints == before.fingerprints

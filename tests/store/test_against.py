@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -172,3 +173,45 @@ def test_a_folder_that_a_store_names_is_not_imported_from(
     forge_root(fresh.store, lambda document: document["settings"].update(config_dir=str(tmp_path / "theirs")))
     assert compare_with_source(fresh.store)
     assert str(tmp_path / "theirs") not in sys.path
+
+
+def test_rows_in_quarantine_that_can_be_decoded_now_are_new(fresh: Any) -> None:
+    good = (fresh.folder / "s04.npy").read_bytes()
+    (fresh.folder / "s04.npy").write_bytes(b"broken")
+    fresh.prepare(max_bad_fraction=0.5)
+    assert compare_with_source(fresh.store)
+    (fresh.folder / "s04.npy").write_bytes(good)
+    report = compare_with_source(fresh.store)
+    assert (report.new, report.differing, report.failed) == (("s04",), (), ())
+    assert not report
+    assert compare_with_source(fresh.store, 5)  # only some rows of the store
+
+
+PIECES = """
+import json
+import numpy as np
+from pathlib import Path
+
+def make(row):
+    count = json.loads((Path(__file__).parent / "counts.json").read_text())[row["id"]]
+    return [{"x": np.full(2, float(part))} for part in range(count)]
+"""
+
+
+def test_pieces_that_are_no_longer_given_or_are_more_differ(
+    source: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A data file of a transform is not looked at; comparing finds what it changed."""
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flatout_test_pieces.py").write_text(PIECES)
+    counts = {row["id"]: 2 for row in source.rows}
+    (tmp_path / "counts.json").write_text(json.dumps(counts))
+    source.prepare(transform="flatout_test_pieces:make", fields={})
+    assert compare_with_source(source.store, trusted=True)
+    (tmp_path / "counts.json").write_text(json.dumps(counts | {"s01": 1, "s02": 3}))
+    report = compare_with_source(source.store, trusted=True)
+    assert report.differing == ("s01#0001", "s02#0002")
+    (tmp_path / "counts.json").write_text(json.dumps(counts | {"s01": 0}))
+    report = compare_with_source(source.store, trusted=True)
+    assert ([row.key for row in report.failed], report.differing) == (["s01"], ())

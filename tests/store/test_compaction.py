@@ -90,13 +90,26 @@ def test_nothing_to_do(prepared: Any, all_bytes: Callable[[Path], dict[str, byte
 
 
 def test_deletes_what_the_root_does_not_name_and_nothing_else(prepared: Any) -> None:
-    strays = [prepared.store / "shards" / "000009-0000000000000000.h5", prepared.store / "index-0.parquet"]
-    kept = [prepared.store / "notes.txt", prepared.store / "shards" / "README"]
+    strays = [
+        prepared.store / "shards" / "000009-0000000000000000.h5",
+        prepared.store / "index-0123456789abcdef.parquet",
+    ]
+    own = [
+        "notes.txt",
+        "index-of-papers.parquet",
+        "plan-for-may.parquet",
+        "draft.tmp",
+        "shards/README",
+        "shards/a.h5",
+    ]
+    kept = [prepared.store / name for name in own]
     for path in (*strays, *kept):
         path.write_bytes(b"x" * 1000)
     result = compact(prepared.store)
     assert (result.files_deleted, result.bytes_freed) == (2, 2000)
-    assert [path.exists() for path in (*strays, *kept)] == [False, False, True, True]
+    assert [path.exists() for path in (*strays, *kept)] == [False] * 2 + [True] * 6
+    prepared.prepare(force=True)
+    assert all(path.exists() for path in kept)
 
 
 def test_a_damaged_sample_is_never_written_anew(

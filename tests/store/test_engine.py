@@ -7,11 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flatout.config import load_config
 from flatout.store.engine import InCaller, count_workers, make_engine
+from flatout.store.job import job_from_config, row_task
 from flatout.store.pool import LocalPool
+from flatout.store.specify import specify
+from flatout.store.task import TaskSetup
 
 pytestmark = pytest.mark.usefixtures("few_shards")
 
@@ -71,3 +75,16 @@ def test_progress_adds_up_to_the_rows(source: Any) -> None:
     told = Told()
     DataPreprocessor(source.config()).run(progress=told)
     assert (told.total, told.done) == (12, 12)
+
+
+def test_in_the_caller_rows_are_told_as_they_are_made(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    with InCaller() as engine:
+        monkeypatch.setattr("flatout.store.engine.TELL_S", -1.0)
+        config = load_config(source.config())
+        job = job_from_config(config)
+        fields = specify(job.sections, job.kinds, engine.describe(job.maker, job.manifest.rows(range(8))))
+        setup = TaskSetup(job.maker, fields, "", is_dry=True)
+        tasks = [row_task(job, 0, np.arange(5)), row_task(job, 1, np.arange(5, 12))]
+        assert len(list(engine.run(setup, tasks, told.append))) == 2
+    assert told == [1] * 12

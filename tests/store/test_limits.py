@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flatout.errors import StoreSpaceError, TooManyBadError
-from flatout.store.limits import check_bad_fraction, check_free_space, disk_errors
+from flatout.store.limits import check_bad_fraction, check_free_space, disk_errors, doubt_space
 from flatout.store.task import BadRow
 
 Usage = namedtuple("Usage", "total used free")
@@ -49,6 +49,7 @@ def bad_rows(*errors: str) -> list[BadRow]:
             "All for one reason, as in 0.npy: decode: 0.npy has 3 bytes.",
         ),
         (["odd", "is cut", "is cut"], "Most often (2 rows): 1.npy: decode: is cut; 1 other reason."),
+        (["a", "b", "c"], "3 different reasons, such as 0.npy: decode: a. All so far"),
         (["a", "b", "c", "c"], "Most often (2 rows): 2.npy: decode: c; 2 other reasons."),
     ],
 )
@@ -57,3 +58,10 @@ def test_the_most_frequent_reason_is_told(tmp_path: Path, errors: list[str], tol
         check_bad_fraction(tmp_path, bad_rows(*errors), 10, 0.0)
     assert told in str(caught.value)
     assert (tmp_path / "quarantine.jsonl").exists()
+
+
+def test_what_only_compression_makes_fit_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, 4 << 20))
+    assert doubt_space(tmp_path, 2.9 * (1 << 20)) == ""
+    told = doubt_space(tmp_path, 3 * (1 << 20))
+    assert "before compression the samples take about 4,257,218 bytes (4.1 MiB), 4,194,304 bytes" in told

@@ -14,7 +14,7 @@ import pytest
 from flatout.config import load_config
 from flatout.errors import StoreCorruptError, StoreError
 from flatout.store import DataPreprocessor, StoreReader, repair, verify
-from flatout.store.job import field_parts
+from flatout.store.field_parts import field_parts
 from flatout.store.mend import config_of_store
 
 pytestmark = pytest.mark.usefixtures("few_shards")

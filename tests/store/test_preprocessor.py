@@ -18,6 +18,7 @@ from flatout.config import load_config
 from flatout.errors import ConfigError, PrepareError, StoreSpaceError, TooManyBadError
 from flatout.store import DataPreprocessor, StoreReader, limits, verify
 from flatout.store.engine import InCaller
+from flatout.store.progress import Silent
 
 pytestmark = pytest.mark.usefixtures("few_shards")
 
@@ -539,6 +540,48 @@ def test_what_was_expected_counts_where_nothing_is_finished_yet(source: Any) -> 
             with pytest.raises(error):
                 source.prepare()
     assert source.prepare().num_samples == 12
+
+
+def test_compressed_samples_may_need_less_than_they_would_otherwise(tmp_path: Path) -> None:
+    """3.2 MB before compression, a few KB after it: not refused, but said; what is not compressed still is."""
+    items = [{"x": np.zeros(100_000, np.float32), "y": np.zeros(100, np.float32)} for _ in range(8)]
+
+    told: list[str] = []
+
+    class Heard(Silent):
+        def say(self, text: str) -> None:
+            told.append(text)
+
+    def run(**fields: Any) -> Any:
+        settings: dict[str, Any] = {"num_workers": 0, "fields": fields}
+        return DataPreprocessor.from_dataset(Items(items), tmp_path / "store", **settings).run(progress=Heard())
+
+    with pytest.MonkeyPatch.context() as patch:
+        free_bytes_are(patch, 2 << 20)
+        with pytest.raises(StoreSpaceError, match=r"about 4,\d+,\d+ bytes"):
+            run(y={"compression": "zstd"})
+        assert run(x={"compression": "zstd"}).num_samples == 8
+    assert any("before compression the samples take about 4," in text for text in told)
+
+
+def test_the_pieces_of_added_rows_count_for_the_free_space(tmp_path: Path) -> None:
+    """A row gives ten windows: what one sample takes is a tenth of what a row needs."""
+    for number in range(20):
+        np.save(tmp_path / f"{number}.npy", np.random.default_rng(number).random(100_000).astype(np.float32))
+    config = {
+        "manifest": str(tmp_path / "m.csv"),
+        "preprocessed_data_dir": str(tmp_path / "store"),
+        "fields": {"x": {"kind": "signal", "column": "file", "split": "windows", "length": 10_000}},
+        "num_workers": 0,
+    }
+    (tmp_path / "m.csv").write_text("file\n" + "".join(f"{n}.npy\n" for n in range(10)))
+    DataPreprocessor(config).run()
+    (tmp_path / "m.csv").write_text("file\n" + "".join(f"{n}.npy\n" for n in range(20)))
+    with pytest.MonkeyPatch.context() as patch:
+        free_bytes_are(patch, 3 << 20)
+        with pytest.raises(StoreSpaceError, match=r"about 5,\d+,\d+ bytes"):
+            DataPreprocessor(config).run()
+    assert DataPreprocessor(config).run().num_samples == 200
 
 
 def test_the_configured_limit_reaches_the_steps(tmp_path: Path) -> None:

@@ -135,6 +135,26 @@ def test_a_large_field_is_measured_in_part_and_says_so(stored: Path, monkeypatch
     assert field(summarise_store(stored), "image").num_measured == 4
 
 
+def test_samples_that_are_restored_one_by_one_are_few_and_said(
+    stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extent, "RANGE_SAMPLES", 5)
+    found = summarise_store(stored)
+    assert field(found, "series").num_measured == 5
+    assert field(found, "image").num_measured == 12  # plain ones are measured together, however many
+
+
+def test_plain_samples_are_measured_the_same_in_any_blocks(
+    stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = field(summarise_store(stored), "image")
+    for values in (1, 21, 40, 1 << 20):
+        monkeypatch.setattr(extent, "BLOCK_VALUES", values)
+        found = field(summarise_store(stored), "image")
+        assert (found.low, found.high, found.num_measured) == (whole.low, whole.high, whole.num_measured)
+        assert found.mean == pytest.approx(whole.mean)
+
+
 def test_bad_rows_are_counted(source: Any) -> None:
     (source.folder / "s03.npy").write_bytes(b"broken")
     source.prepare(max_bad_fraction=0.5)

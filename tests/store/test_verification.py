@@ -149,6 +149,28 @@ def test_every_other_file_matters(prepared: Any, flip_bit: Callable[..., None], 
     assert report.damaged_shards == []
 
 
+@pytest.mark.parametrize("how", ["lose", "cut", "tables"])
+def test_the_samples_of_a_shard_that_cannot_be_read_are_named(
+    prepared: Any, flip_bit: Callable[..., None], how: str
+) -> None:
+    store = StoreReader(prepared.store)
+    shard = store.meta.shards[1]
+    path = prepared.store / "shards" / shard.file
+    if how == "tables":
+        flip_bit(path, shard.at[0])
+    elif how == "cut":
+        path.write_bytes(path.read_bytes()[:-1])
+    else:
+        path.unlink()
+    first, *others = verify(prepared.store).damage
+    assert (first.file, first.key) == (f"shards/{shard.file}", None)
+    wanted = [store.keys()[at] for at in np.flatnonzero(store.numbers["shard"] == 1)]
+    assert [damage.key for damage in others] == wanted
+    assert {(damage.file, damage.reason) for damage in others} == {(first.file, "its shard cannot be read")}
+    (prepared.store / store.meta.index).unlink()  # then nobody knows them
+    assert [damage.key for damage in verify(prepared.store).damage] == [None, None]
+
+
 def test_lost_cut_zeroed_and_grown_shards(prepared: Any, shard_paths: Callable[..., list[Path]]) -> None:
     paths = shard_paths(prepared.store)
     good = {path: path.read_bytes() for path in paths}

@@ -19,6 +19,7 @@ from flatout.errors import PrepareError
 from flatout.store import pool
 from flatout.store.preprocessor import DataPreprocessor
 from flatout.store.process import WorkerProcess
+from flatout.store.progress import Silent
 from flatout.store.reader import StoreReader
 
 DEEDS = """
@@ -332,3 +333,33 @@ def test_workers_end_with_their_parent(work: Path, deed: str) -> None:
 
     assert len(samples(work / "store")) == 9
     assert not (work / "store" / "prepare.lock").exists()
+
+
+GATE = """
+import time
+from pathlib import Path
+import numpy as np
+
+def make(row):
+    while row["id"] == "20" and not Path("gate").exists():
+        time.sleep(0.01)
+    return {"x": np.zeros(4)}
+"""
+
+
+def test_rows_of_a_request_are_told_before_all_of_it_is_made(work: Path) -> None:
+    """Row 20 waits for somebody who has heard that rows before it are done, all in one request."""
+    (work / "flatout_test_gate.py").write_text(GATE)
+    told: list[int] = []
+
+    class Watch(Silent):
+        def advance(self, rows: int) -> None:
+            told.append(rows)
+            (work / "gate").touch()
+
+    changes: dict[str, Any] = {"transform": "flatout_test_gate:make", "num_workers": 1}
+    changes |= {"preprocess_batch_size": 64, "decode_timeout_s": 20}
+    DataPreprocessor(settings(work, ["good"] * 40, **changes)).run(progress=Watch())
+    assert told[0] <= 20
+    assert sum(told) == 40
+    assert quarantine(work / "store") == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.tasks.pages import fences, follow
 
 from flatout.config import Config, load_config
+from flatout.config.text import parse_yaml
 from flatout.errors import ConfigError
 from flatout.store import DataPreprocessor
 from flatout.tasks.segmentation import (
@@ -166,6 +167,30 @@ def test_classes_and_sizes() -> None:
         module_of(ragged)
 
 
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ({"params": {"num_clases": 3}}, r"model\.params\.num_clases.*there are: num_classes, kernel_size"),
+        ({"params": {"num_classes": "3"}}, "wanted a whole number, 2 or more"),
+        ({"params": {"num_classes": 1}}, "wanted a whole number, 2 or more"),
+        ({"num_layers": 1}, r"model\.num_layers is 1"),
+    ],
+)
+def test_settings_that_do_not_do(model: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        module_of(model=model)
+
+
+def test_settings_of_the_network_reach_it() -> None:
+    params = {"norm": "batch", "num_classes": 4}
+    module = module_of(model={"dim": 4, "num_layers": 3, "dropout": 0.3, "params": params})
+    kinds = [type(part) for part in module.modules()]
+    assert torch.nn.BatchNorm2d in kinds
+    dropouts = [part for part in module.modules() if isinstance(part, torch.nn.Dropout | torch.nn.Dropout2d)]
+    assert {part.p for part in dropouts} == {0.3}
+    assert module.predict(batch_of()["image"]).shape[1] == 4
+
+
 def test_flips_keep_image_and_mask_together() -> None:
     flip = Segmentation().augmentation(load_config({"task": "segmentation"}), TaskData(SPECS))
     batch = batch_of(64)
@@ -206,25 +231,24 @@ def test_flips_of_one_sample_keep_image_and_mask_together() -> None:
     assert made[0]["key"] is sample["key"]
 
 
-@pytest.mark.slow
-def test_it_learns_the_left_ventricle(data_dir: Path, tmp_path: Path) -> None:
-    root = data_dir / "cmr_seg_sunnybrook"
-    names = sorted(file.relative_to(root / "images") for file in (root / "images").rglob("*.png"))
-    with open(tmp_path / "rows.csv", "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["image", "mask", "patient"])
-        writer.writerows([f"images/{n}", f"labels/{n}", n.name.split("-IM-")[0]] for n in names)
-    config = config_of(
-        tmp_path / "rows.csv",
-        tmp_path,
-        base_path=str(root),
-        fields={"image": {"size": [64, 64]}},
-        splits={"group": "patient", "ratios": {"train": 0.7, "val": 0.15, "test": 0.15}},
-        batch_size=16,
-        epochs=30,
-        learning_rate=3e-3,
-        model={"dim": 16, "num_layers": 4},
+def test_the_page_loads() -> None:
+    config = load_config(parse_yaml(fences("segmentation", "yaml")[0], "page")[0], environ={})
+    assert (config.task, config.fields["image"].kind, config.splits.group) == (
+        "segmentation",
+        "image",
+        "patient",
     )
-    DataPreprocessor(config).run()
-    result = fit(config)
-    assert result.metrics["test_dice"] > 0.6  # a mask of the mean place and size scores below 0.3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_it_learns_the_left_ventricle(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_fast: bool
+) -> None:
+    """As docs/tasks/segmentation.md says, from the store and from raw files."""
+    monkeypatch.chdir(tmp_path)
+    config = follow("segmentation", tmp_path, data_dir / "cmr_seg_sunnybrook") | {"use_fast_loader": is_fast}
+    if is_fast:
+        DataPreprocessor(config).run()
+    assert fit(config).metrics["test_dice"] > 0.6  # a mask of the mean place and size scores below 0.3

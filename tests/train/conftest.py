@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import http.server
+import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,3 +35,20 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_config(manifest: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Settings in, a config with its runs in this test's folder out."""
     return lambda **settings: config_of(manifest, tmp_path / "runs", **settings)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """The address of `tmp_path` on the web."""
+
+    class Silent(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=str(tmp_path)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()

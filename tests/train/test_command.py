@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.train.tiny import config_of, write_rows
+from tests.train.tiny import Tiny, TinyModule, config_of, write_rows
 
 from flatout.cli.lazy import load_command
 from flatout.cli.main import main
@@ -125,3 +125,36 @@ def test_every_option_of_the_guides() -> None:
     assert {f"--{name}" for name in (*GUIDE_OPTIONS, *GUIDE_SWITCHES)} <= known
     refusals = {name for parameter in parameters for name in parameter.secondary_opts}
     assert {f"--no-{name}" for name in GUIDE_SWITCHES} <= refusals
+
+
+class StoppingModule(TinyModule):
+    """Ctrl-C in the epoch that the patience says, a number that a run of two epochs has no other use for."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if self.current_epoch == self.config.early_stopping.patience:
+            raise KeyboardInterrupt
+        return super().training_step(batch, batch_idx)
+
+
+class Stopping(Tiny):
+    def module(self, config: Any, data: Any) -> Any:
+        return StoppingModule(config, data)
+
+
+def test_ctrl_c_says_what_is_kept(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["train", "--config", str(config_file), "--task", "tests.train.test_command:Stopping"]
+    assert main([*command, "--epochs", "3", "--set", "early_stopping.patience=1"]) == 130
+    told = capsys.readouterr().err.replace("\n", " ")
+    assert "the last checkpoint is kept; --resume" in told
+    assert "run-0001 goes on from it" in told
+
+
+class StoppingAtOnce(Tiny):
+    def module(self, config: Any, data: Any) -> Any:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_before_there_is_anything_to_keep(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["train", "--config", str(config_file), "--task", "tests.train.test_command:StoppingAtOnce"]
+    assert main(command) == 130
+    assert "no checkpoint yet: one is kept after each epoch" in capsys.readouterr().err.replace("\n", " ")

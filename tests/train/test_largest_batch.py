@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,11 +48,14 @@ def test_auto_is_a_number_to_begin_with() -> None:
     assert not load_config({"batch_size": "auto"}, overrides={"batch_size": 3}, environ={}).find_batch_size
 
 
-def found_by(rows: list[tuple[int, bool]], monkeypatch: pytest.MonkeyPatch, most: int = 100) -> tuple[int, str]:
-    def child(request: Path, config_dir: Path | None) -> None:
+def found_by(
+    rows: list[tuple[int, bool]], monkeypatch: pytest.MonkeyPatch, most: int = 100, died: str | None = None
+) -> tuple[int, str]:
+    def child(request: Path, config_dir: Path | None) -> str | None:
         lines = [json.dumps({"size": size, "fits": fits}) for size, fits in rows]
         request.with_suffix(".tried").write_text("\n".join(lines))
         assert json.loads(request.read_text())["most"] == most
+        return died
 
     monkeypatch.setattr(largest_batch, "_run_child", child)
     return largest_batch.find_batch_size(load_config({}, environ={}), most, 1)
@@ -68,6 +72,32 @@ def test_what_is_made_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert found_by([(64, True)], monkeypatch)[1] == "batch_size: auto is 64: larger ones took too long to try"
     assert found_by([], monkeypatch)[0] == 1
+    assert found_by([(1, True), (2, True)], monkeypatch, died="signal 9") == (
+        2,
+        "batch_size: auto is 2: the process that tried the next larger one died of it (signal 9)",
+    )
+    assert "nothing could be tried out (no module)" in found_by([], monkeypatch, died="no module")[1]
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("pass", None),
+        ("raise ValueError('no such column')", "ValueError: no such column"),
+        ("import os; os.kill(os.getpid(), 9)", "signal 9"),
+        ("raise SystemExit(3)", "no word"),
+    ],
+)
+def test_why_the_process_died(
+    code: str, told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = subprocess.run
+    monkeypatch.setattr(
+        subprocess,
+        "run",
+        lambda command, **options: run([command[0], "-c", code], **options),
+    )
+    assert largest_batch._run_child(tmp_path / "request.json", None) == told
 
 
 def test_several_devices_need_a_number() -> None:

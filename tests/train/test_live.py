@@ -80,10 +80,10 @@ def test_a_run_under_way_can_be_followed(make_config: Make) -> None:
 
 
 def test_by_itself_it_writes_rarely(make_config: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = []
-    monkeypatch.setattr(live, "write_record", lambda path, document, indent: written.append(document["status"]))
+    written: list[dict[str, Any]] = []
+    monkeypatch.setattr(live, "write_record", lambda path, document, *_, **__: written.append(document))
     fit(make_config(epochs=1))
-    assert written == ["running"]
+    assert [document["status"] for document in written] == ["running"]
 
 
 @pytest.mark.usefixtures("_always")
@@ -92,10 +92,10 @@ def test_the_last_word_is_the_runs(make_config: Make, monkeypatch: pytest.Monkey
     leaving, ended = threading.Event(), threading.Event()
     leave = live.LiveRecord.__exit__
 
-    def slowly(path: Path, document: dict[str, Any], indent: int | None = 2) -> None:
+    def slowly(path: Path, document: dict[str, Any], *rest: Any, **options: Any) -> None:
         leaving.wait(60)
         ended.wait(1.0)  # whoever does not wait for this thread is at its end by then
-        write_record(path, document, indent)
+        write_record(path, document)  # as if it had been asked for a moment before the end
 
     def exit_(self: live.LiveRecord, *rest: object) -> None:
         leaving.set()
@@ -107,6 +107,56 @@ def test_the_last_word_is_the_runs(make_config: Make, monkeypatch: pytest.Monkey
     ended.set()
     wait_for_writers()
     assert json.loads((result.folder / "run.json").read_text())["status"] == "finished"
+
+
+class Stops(Callback):
+    """Ctrl-C in the second epoch."""
+
+    def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
+        if trainer.current_epoch == 1:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.usefixtures("_always")
+def test_a_second_interruption_does_not_bring_the_run_back(
+    make_config: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C again while the end waits for the thread: what that was about to write is no longer wanted."""
+    leaving, ended = threading.Event(), threading.Event()
+    join = threading.Thread.join
+
+    def slowly(path: Path, document: dict[str, Any], indent: int | None = 2, **options: Any) -> None:
+        if not leaving.is_set():
+            write_record(path, document, indent, **options)
+        else:
+            ended.wait(60)
+            write_record(path, document, indent, **options)
+
+    def impatient(self: threading.Thread, timeout: float | None = None) -> None:
+        if self.name == "live record" and leaving.is_set() and not ended.is_set():
+            raise KeyboardInterrupt
+        join(self, timeout)
+
+    class Leaves(Stops):
+        def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
+            wait_for_writers()
+            leaving.set()
+            super().on_train_batch_start(trainer, module, batch, index)
+
+        def on_exception(self, trainer: Any, module: Any, error: BaseException) -> None:
+            own = next(each for each in trainer.callbacks if isinstance(each, live.LiveRecord))
+            own._write(trainer)  # one is under way at the end
+
+    monkeypatch.setattr(live, "write_record", slowly)
+    monkeypatch.setattr(threading.Thread, "join", impatient)
+    config = make_config()
+    with pytest.raises(KeyboardInterrupt):
+        fit(config, callbacks=[Leaves()])
+    (folder,) = Path(config["output_dir"]).iterdir()
+    ended.set()
+    wait_for_writers()
+    assert json.loads((folder / "run.json").read_text())["status"] == "interrupted"
+    assert sorted(path.name for path in folder.glob("run.*")) == ["run.json"]
 
 
 class Fails(Callback):

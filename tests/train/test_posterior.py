@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch import Callback
 from tests.train.tiny import Tiny, TinyModule
 
 from flatout.config import load_config
@@ -122,6 +123,51 @@ def test_a_run_is_watched(make_config: Callable[..., dict[str, Any]]) -> None:
     assert (result.folder / "posterior.svg").exists()
     assert "posterior_mean" not in str(result.metrics)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("flatout-plot")]
+
+
+class Fails(Callback):
+    def on_train_epoch_end(self, *_: Any) -> None:
+        raise RuntimeError("stop")
+
+
+def test_a_run_that_fails_leaves_no_thread(make_config: Callable[..., dict[str, Any]]) -> None:
+    config = make_config(task=OWN, monitor={"update_frequency": 1, "plot_frequency": 1})
+    with pytest.raises(RuntimeError, match="stop"):
+        fit(config, callbacks=[Fails()])
+    (folder,) = Path(config["output_dir"]).iterdir()
+    assert (folder / "posterior.svg").exists()  # there was a thread
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("flatout-plot")]
+
+
+def test_the_last_plot_has_the_last_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where the one before it is still being written."""
+    drawn: list[int] = []
+    release = threading.Event()
+
+    def draw(path: Path, looks: Any) -> bool:
+        release.wait(10)
+        drawn.append(len(looks))
+        return True
+
+    class Still:
+        is_global_zero = True
+
+    still: Any = Still()
+    monkeypatch.setattr(posterior, "_draw", draw)
+    monitor = PosteriorMetricsMonitor(folder=tmp_path)
+    monitor.look(0, *batch_of(3, 0))
+    monitor.draw()
+    monitor.look(1, *batch_of(3, 1))
+    threading.Timer(0.01, release.set).start()
+    monitor.on_train_end(still, still)
+    assert drawn == [1, 2]
+
+
+def test_a_plot_that_cannot_be_written_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    monitor = PosteriorMetricsMonitor()
+    monitor.look(0, *batch_of(3, 0))
+    assert not posterior._draw(tmp_path / "absent" / "posterior.svg", monitor.looks)
+    assert "posterior.svg cannot be written: No such file" in caplog.text
 
 
 def test_a_run_is_not_watched(make_config: Callable[..., dict[str, Any]]) -> None:

@@ -12,7 +12,7 @@ from tests.train.test_run import is_equal, weights_of
 from tests.train.test_trouble import Interrupts
 from tests.train.tiny import NUM_BATCHES, SaveEach, Tiny
 
-from flatout.errors import LoaderStateError
+from flatout.errors import LoaderStateError, TrainError
 from flatout.train import fit
 from flatout.train.checkpoints import KeepLast
 from flatout.train.weights import read_weights
@@ -109,3 +109,24 @@ def test_other_data_and_other_augmentation_are_refused(make_config: Make) -> Non
         fit(make_config(epochs=2, seed=3), resume=first.folder)
     with pytest.raises(LoaderStateError, match="fast loader, this run reads raw files"):
         fit(make_config(epochs=2, use_fast_loader=False, use_gpu_augment=True), resume=first.folder)
+
+
+def test_a_run_that_does_not_go_on_stays_as_it_was(make_config: Make) -> None:
+    """Another model, data or seed: neither its record nor its settings are lost."""
+    first = fit(make_config(epochs=1))
+    before = {file: file.read_bytes() for file in first.folder.rglob("*") if file.is_file()}
+    told = r"is of another model: size mismatch for model\.0\.weight.*config\.yaml"
+    with pytest.raises(TrainError, match=told):
+        fit(make_config(epochs=2, task="tests.train.test_resume:Wide"), resume=first.folder)
+    with pytest.raises(LoaderStateError):
+        fit(make_config(epochs=2, seed=3), resume=first.folder)
+    assert {file: file.read_bytes() for file in first.folder.rglob("*") if file.is_file()} == before
+    fit(make_config(epochs=2), resume=first.folder)
+    assert "epochs: 2" in (first.folder / "config.yaml").read_text()
+
+
+class Wide(Tiny):
+    def module(self, config: Any, data: Any) -> Any:
+        module: Any = super().module(config, data)
+        module.model[0] = torch.nn.Linear(6, 9)
+        return module

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,35 +70,6 @@ def test_plain_values_that_are_no_weights(tmp_path: Path) -> None:
     torch.save({"epoch": 3}, tmp_path / "w.pt")
     with pytest.raises(TrainError, match="holds no weights"):
         read_weights(tmp_path / "w.pt")
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[str]:
-    """A folder on the web."""
-
-    class Silent(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=str(tmp_path)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_over_http_too(served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
-    torch.save(model().state_dict(), tmp_path / "good.pt")
-    assert set(read_weights(f"{served}/good.pt")) == set(model().state_dict())
-    from tests.train.test_trouble import harmful_checkpoint
-
-    _, trace = harmful_checkpoint(tmp_path)
-    with pytest.raises(TrainError, match="is refused"):
-        read_weights(f"{served}/harmful.ckpt")
-    assert not trace.exists()
 
 
 def test_a_run_starts_from_pretrained_weights(make_config: Callable[..., dict[str, Any]]) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from flatout.augment.geometry import GPUTimeStretch as GPUTimeStretch
     from flatout.augment.image_compose import GPUImageCompose as GPUImageCompose
     from flatout.augment.image_noise import GPUImageNoise as GPUImageNoise
+    from flatout.augment.image_ready import get_gpu_image_transforms as get_gpu_image_transforms
     from flatout.augment.intensity import GPUBrightness as GPUBrightness
     from flatout.augment.intensity import GPUContrast as GPUContrast
     from flatout.augment.intensity import GPUGamma as GPUGamma
@@ -56,6 +57,7 @@ _HOMES = {
     "augment_from_config": "batch",
     "get_gpu_pretrain_transforms": "ready",
     "get_gpu_downstream_transforms": "ready",
+    "get_gpu_image_transforms": "image_ready",
     "split_substructures_batch": "substructures",
     "GPUTimeShift": "geometry",
     "GPUTimeStretch": "geometry",

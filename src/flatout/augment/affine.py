@@ -13,12 +13,13 @@ from flatout.augment.checks import Range, checked_range, checked_share
 from flatout.augment.draws import Draws
 from flatout.augment.image_transform import Padding, Spatial, checked_axes, checked_padding
 from flatout.augment.warp import Warp, product, still
+from flatout.config.image_augmentation import AffineSection
 from flatout.errors import AugmentError
+
+_AFFINE = AffineSection()
 
 _PLANES = {2: ((0, 1),), 3: ((1, 2), (0, 2), (0, 1))}
 """For each angle the two axes it turns: one in images; in volumes about depth, height and width."""
-
-
 _RADIANS = math.pi / 180.0
 
 
@@ -55,15 +56,15 @@ class GPUAffine(Spatial):
 
     def __init__(
         self,
-        rotation_deg: Range = (-15.0, 15.0),
-        scale: Range = (0.9, 1.1),
-        shear_deg: Range = (0.0, 0.0),
-        max_translation: float = 0.1,
-        p: float = 0.5,
+        rotation_deg: Range = _AFFINE.rotation_deg,
+        scale: Range = _AFFINE.scale,
+        shear_deg: Range = _AFFINE.shear_deg,
+        max_translation: float = _AFFINE.max_translation,
+        p: float = _AFFINE.p,
         *,
-        padding: Padding = "zeros",
-        rotation_axes: Sequence[int] = (-3, -2, -1),
-        spacing: Sequence[float] | None = None,
+        padding: Padding = _AFFINE.padding,
+        rotation_axes: Sequence[int] = _AFFINE.rotation_axes,
+        spacing: Sequence[float] | None = _AFFINE.spacing,
     ) -> None:
         super().__init__(p)
         self.rotation_deg = checked_range("rotation_deg", rotation_deg)

@@ -7,13 +7,17 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from flatout.augment.filters import DEFAULT_SAMPLE_RATE
 from flatout.augment.image_compose import GPUImageCompose
+from flatout.augment.image_ready import get_gpu_image_transforms
+from flatout.augment.image_transform import Kind
 from flatout.augment.keys import draw_keys
 from flatout.augment.ready import get_gpu_downstream_transforms, get_gpu_pretrain_transforms
 from flatout.augment.substructures import split_substructures_batch
 from flatout.augment.transform import Augmentation
 from flatout.augment.views import GPUAugmentationWrapper
 from flatout.config import Config
+from flatout.config.fields import SignalField
 from flatout.errors import AugmentError
 
 KEY = "key"
@@ -85,7 +89,7 @@ class BatchAugment(nn.Module):
             if self.field not in batch:
                 raise AugmentError(f"the batch has no field '{self.field}'; it has: {', '.join(batch)}")
             return self.field
-        found = [name for name, value in batch.items() if value.dim() == 3 and value.is_floating_point()]
+        found = [name for name, value in batch.items() if _is_signal(value)]
         if len(found) != 1:
             problem = f"several: {', '.join(found)}" if found else f"none among: {', '.join(batch)}"
             raise AugmentError(f"which field is the signal? There are {problem}. Give BatchAugment(field=...)")
@@ -97,25 +101,42 @@ class BatchAugment(nn.Module):
         return f"field={self.field}, seed={self.seed}, {views}"
 
 
+def _is_signal(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() == 3 and value.is_floating_point()
+
+
 def augment_from_config(
     config: Config,
     *,
     field: str | None = None,
+    kinds: Mapping[str, Kind] | None = None,
     num_views: int = 0,
     num_substructures: int = 0,
     backgrounds: Tensor | None = None,
 ) -> BatchAugment | None:
     """What the config's `use_gpu_augment`, `augmentation` and `seed` ask for; None where it is off.
 
-    Views are those of a pretraining; without them the field is replaced as in a downstream training.
+    Views are those of a pretraining; without them the signal is replaced as in a downstream training. With
+    `kinds` the fields that they name are replaced, by what `augmentation.images` says.
 
     Raises:
         ConfigError, AugmentError: an impossible setting.
     """
     if not config.use_gpu_augment:
         return None
-    make = get_gpu_pretrain_transforms if num_views else get_gpu_downstream_transforms
-    chain = make(config, backgrounds=backgrounds)
+    chain: Augmentation
+    if kinds is not None:
+        chain = get_gpu_image_transforms(config, kinds)
+    else:
+        make = get_gpu_pretrain_transforms if num_views else get_gpu_downstream_transforms
+        chain = make(config, _rate(config, field), backgrounds=backgrounds)
     return BatchAugment(
         chain, field, seed=config.seed, num_views=num_views, num_substructures=num_substructures
     )
+
+
+def _rate(config: Config, field: str | None) -> int:
+    """Samples a second of the signal, as the config's fields say; what the guides assume where they do not."""
+    asked = [own for name, own in config.fields.items() if field in (None, name)]
+    rates = {own.rate for own in asked if isinstance(own, SignalField) and own.rate is not None}
+    return rates.pop() if len(rates) == 1 else DEFAULT_SAMPLE_RATE

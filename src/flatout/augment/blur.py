@@ -15,7 +15,9 @@ from flatout.augment.host import array, host_kernels
 from flatout.augment.image_transform import Intensity, each
 from flatout.augment.memory import new_batch
 from flatout.augment.threads import run_rows
+from flatout.config.image_augmentation import BlurSection
 
+_BLUR = BlurSection()
 _DEVIATIONS = 3.0
 """How far the bell goes before it is cut off; the weights then sum to 1 all the same."""
 
@@ -33,7 +35,7 @@ class GPUBlur(Intensity):
 
     num_draws = 1
 
-    def __init__(self, sigma: Range = (0.5, 1.5), p: float = 0.5) -> None:
+    def __init__(self, sigma: Range = _BLUR.sigma, p: float = _BLUR.p) -> None:
         super().__init__(p)
         self.sigma = checked_range("sigma", sigma, above=0.0)
         self._radius = math.ceil(_DEVIATIONS * self.sigma[1])

@@ -30,9 +30,9 @@ class Group(Augmentation):
         for member in self.members:
             member.check(x, owner)
 
-    def draw_members(self, x: Tensor, keys: SampleKeys) -> tuple[Any, ...]:
-        """Parameters of all: none changes the shape, so they can be drawn beforehand."""
-        return tuple(member.draw(x, own) for member, own in self.with_keys(keys))
+    def is_on(self, member: Augmentation) -> bool:
+        """Whether a member takes part: not if it alone is in `eval()`."""
+        return member.training or not self.training
 
     def with_keys(self, keys: SampleKeys) -> Iterable[tuple[Augmentation, SampleKeys]]:
         """Each transform with the keys of its position."""
@@ -40,7 +40,34 @@ class Group(Augmentation):
         return zip(self.members, position_keys(keys, num_draws), strict=True)
 
 
-class GPUCompose(Group):
+class Chain(Group):
+    """Augmentations one after another; their parameters are a tuple with those of each."""
+
+    def draw(self, x: Tensor, keys: SampleKeys) -> tuple[Any, ...]:
+        """Parameters of each transform, for the shape that those before it leave."""
+        params = []
+        for member, own in self.with_keys(keys):
+            params.append(member.draw(x, own))
+            x = member.like(x) if self.is_on(member) else x
+        return tuple(params)
+
+    def like(self, x: Tensor) -> Tensor:
+        """A tensor of the shape that all of them leave."""
+        for member in self.members:
+            x = member.like(x) if self.is_on(member) else x
+        return x
+
+    def __iter__(self) -> Iterator[Augmentation]:
+        return iter(self.members)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __getitem__(self, position: int) -> Augmentation:
+        return self.members[position]
+
+
+class GPUCompose(Chain):
     """Apply `transforms` in order; an empty one is the identity.
 
     Parameters are a tuple with those of each transform. They depend on the position in the chain: one put in
@@ -65,21 +92,8 @@ class GPUCompose(Group):
             x = member(x, own)
         return x
 
-    def draw(self, x: Tensor, keys: SampleKeys) -> tuple[Any, ...]:
-        """Parameters of each transform."""
-        return self.draw_members(x, keys)
-
     def change(self, x: Tensor, params: tuple[Any, ...]) -> Tensor:
-        """One after another."""
+        """One after another; a member that is itself in `eval()` leaves the batch alone."""
         for member, own in zip(self.members, params, strict=True):
-            x = member.change(x, own)
+            x = member.change(x, own) if self.is_on(member) else x
         return x
-
-    def __iter__(self) -> Iterator[Augmentation]:
-        return iter(self.members)
-
-    def __len__(self) -> int:
-        return len(self.members)
-
-    def __getitem__(self, position: int) -> Augmentation:
-        return self.members[position]

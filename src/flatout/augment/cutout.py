@@ -11,6 +11,9 @@ from flatout.augment.boxes import drawn_boxes, inside_boxes
 from flatout.augment.checks import checked_least, checked_share
 from flatout.augment.draws import Draws
 from flatout.augment.image_transform import Intensity, can_overwrite
+from flatout.config.image_augmentation import CutoutSection
+
+_CUTOUT = CutoutSection()
 
 
 class CutoutParams(NamedTuple):
@@ -27,7 +30,12 @@ class GPUCutout(Intensity):
     """Fill `num_boxes` boxes of each sample, up to `max_fraction` of each axis long, with `fill`."""
 
     def __init__(
-        self, num_boxes: int = 1, max_fraction: float = 0.3, p: float = 0.5, *, fill: float = 0.0
+        self,
+        num_boxes: int = _CUTOUT.num_boxes,
+        max_fraction: float = _CUTOUT.max_fraction,
+        p: float = _CUTOUT.p,
+        *,
+        fill: float = _CUTOUT.fill,
     ) -> None:
         super().__init__(p)
         self.num_boxes = checked_least("num_boxes", num_boxes, 1)

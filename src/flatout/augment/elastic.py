@@ -13,10 +13,10 @@ from flatout.augment.image_transform import Padding, Spatial, checked_padding
 from flatout.augment.keys import SampleKeys
 from flatout.augment.spline import MARGIN, spline_field
 from flatout.augment.warp import Warp, still
+from flatout.config.image_augmentation import MOST_FRACTION, ElasticSection
 from flatout.errors import AugmentError
 
-MOST_FRACTION = 0.2
-"""A cubic spline is at most 1.5 times as steep as its points are large: 0.2 on three axes stays below 1."""
+_ELASTIC = ElasticSection()
 
 
 class ElasticParams(NamedTuple):
@@ -35,7 +35,12 @@ class GPUElastic(Spatial):
     """
 
     def __init__(
-        self, num_cells: int = 4, max_fraction: float = 0.2, p: float = 0.5, *, padding: Padding = "zeros"
+        self,
+        num_cells: int = _ELASTIC.num_cells,
+        max_fraction: float = _ELASTIC.max_fraction,
+        p: float = _ELASTIC.p,
+        *,
+        padding: Padding = _ELASTIC.padding,
     ) -> None:
         super().__init__(p)
         self.num_cells = checked_least("num_cells", num_cells, 1)

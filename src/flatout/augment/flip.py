@@ -12,7 +12,11 @@ from flatout.augment.draws import Draws
 from flatout.augment.image_transform import Spatial, check_axes, checked_axes
 from flatout.augment.keys import SampleKeys
 from flatout.augment.warp import Warp, still
+from flatout.config.image_augmentation import FlipSection, Turn90Section
 from flatout.errors import AugmentError
+
+_FLIP = FlipSection()
+_TURN = Turn90Section()
 
 
 class FlipParams(NamedTuple):
@@ -26,7 +30,7 @@ class FlipParams(NamedTuple):
 class GPUFlip(Spatial):
     """Mirror along each of `axes` with probability `p`: -1 is the width, -2 the height, -3 the depth."""
 
-    def __init__(self, axes: Sequence[int] = (-1,), p: float = 0.5) -> None:
+    def __init__(self, axes: Sequence[int] = _FLIP.axes, p: float = _FLIP.p) -> None:
         super().__init__(p)
         self.axes = checked_axes("axes", axes)
 
@@ -62,7 +66,7 @@ class GPUTurn90(Spatial):
 
     num_draws = 1
 
-    def __init__(self, axes: Sequence[int] = (-2, -1), p: float = 0.5) -> None:
+    def __init__(self, axes: Sequence[int] = _TURN.axes, p: float = _TURN.p) -> None:
         super().__init__(p)
         self.axes = checked_axes("axes", axes)
         if len(self.axes) != 2:

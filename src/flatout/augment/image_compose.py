@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from flatout.augment.compose import Group
+from flatout.augment.compose import Chain
 from flatout.augment.image_run import ImageRun
 from flatout.augment.image_transform import Intensity, Kind, Spatial, check_field, check_kind
 from flatout.augment.keys import SampleKeys
@@ -20,7 +20,7 @@ Fields = Mapping[str, Any]
 """A batch: names and tensors, and whatever else there is."""
 
 
-class GPUImageCompose(Group):
+class GPUImageCompose(Chain):
     """Apply transforms of images or volumes in order to an image, or to all fields of a batch that have a kind.
 
     `kinds` says which entries of a batch are images, masks or distance maps; all others pass through. The
@@ -90,20 +90,12 @@ class GPUImageCompose(Group):
         """Refuse what is no batch of images."""
         check_field(owner, x, "image")
 
-    def draw(self, x: Tensor, keys: SampleKeys) -> tuple[Any, ...]:
-        """Parameters of each transform, for the size that those before it leave."""
-        params = []
-        for member, own in self.with_keys(keys):
-            params.append(member.draw(x, own))
-            x = member.like(x) if isinstance(member, Spatial) else x
-        return tuple(params)
-
     def change(self, x: Tensor, params: tuple[Any, ...], kind: Kind = "image") -> Tensor:
         """One field through all transforms that are in training themselves."""
         wide = widened(x) if kind == "image" else x
         run = ImageRun(wide, kind, is_own=wide is not x)
         for member, own in zip(self.members, params, strict=True):
-            if (self.training and not member.training) or getattr(member, "p", None) == 0.0:
+            if not self.is_on(member) or getattr(member, "p", None) == 0.0:
                 continue
             if isinstance(member, Spatial):
                 run.move(member, own)
@@ -143,15 +135,6 @@ class GPUImageCompose(Group):
                 f"GPUImageCompose: got a batch of {', '.join(map(str, batch))}, "
                 f"wanted tensors for {', '.join(missing)} too"
             )
-
-    def __iter__(self) -> Iterator[Augmentation]:
-        return iter(self.members)
-
-    def __len__(self) -> int:
-        return len(self.members)
-
-    def __getitem__(self, position: int) -> Augmentation:
-        return self.members[position]
 
 
 def _check_member(member: Augmentation) -> None:

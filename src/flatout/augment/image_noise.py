@@ -15,19 +15,19 @@ from flatout.augment.image_transform import Intensity, can_overwrite, each
 from flatout.augment.keys import FIRST_NOISE
 from flatout.augment.memory import new_batch
 from flatout.augment.moments import moments
-from flatout.augment.noise import NoiseParams
+from flatout.augment.noise import NoiseParams, checked_std
 from flatout.augment.threads import run_rows
-from flatout.errors import AugmentError
+from flatout.config.image_augmentation import ImageNoiseSection
+
+_NOISE = ImageNoiseSection()
 
 
 class GPUImageNoise(Intensity):
     """Add white noise whose deviation is `std` times the sample's own: that of `GPUGaussianNoise`."""
 
-    def __init__(self, std: float = 0.1, p: float = 0.5) -> None:
+    def __init__(self, std: float = _NOISE.std, p: float = _NOISE.p) -> None:
         super().__init__(p)
-        if not 0.0 <= std < float("inf"):
-            raise AugmentError(f"std: got {std!r}, wanted 0 or more: a share of the sample's own deviation")
-        self.std = float(std)
+        self.std = checked_std(std)
 
     def choose(self, x: Tensor, draws: Draws, active: Tensor) -> NoiseParams:
         """The noise of a sample follows from its key."""

@@ -34,7 +34,8 @@ class ImageRun:
         """Change the values, in place if they are the run's own."""
         self._resample()
         if isinstance(member, Intensity):
-            self.x, self.is_own = member.alter(self.x, params, self.is_own), True
+            made = member.alter(self.x, params, self.is_own)
+            self.x, self.is_own = made, self.is_own or made is not self.x
         else:
             self.x, self.is_own = member.change(self.x, params), False
 

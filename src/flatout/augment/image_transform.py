@@ -11,15 +11,13 @@ from torch import Tensor, nn
 from flatout.augment.precision import narrowed, widened
 from flatout.augment.transform import Transform
 from flatout.augment.warp import Warp, resampled
+from flatout.config.image_augmentation import Padding as Padding
 from flatout.errors import AugmentError
 
 Kind = Literal["image", "mask", "distance"]
 """An image is interpolated and changes its values; a mask moves by nearest neighbour and keeps its labels; a
 distance map is interpolated, and continued at the border instead of filled with zeros: 0 would be a
 distance."""
-
-Padding = Literal["zeros", "border"]
-"""What lies outside of an image or mask: zeros, or the nearest value of the border."""
 
 
 class ImageTransform(Transform):
@@ -61,10 +59,6 @@ class Spatial(ImageTransform):
     def warp(self, params: Any, size: tuple[int, ...]) -> Warp:
         """What the parameters do to fields of this size."""
         raise NotImplementedError
-
-    def like(self, x: Tensor) -> Tensor:
-        """A tensor of the shape that `x` has afterwards; its values do not count."""
-        return x
 
 
 class Intensity(ImageTransform):

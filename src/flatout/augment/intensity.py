@@ -15,6 +15,11 @@ from flatout.augment.draws import Draws
 from flatout.augment.image_transform import Intensity, can_overwrite, each
 from flatout.augment.level import TINY
 from flatout.augment.moments import moments
+from flatout.config.image_augmentation import BrightnessSection, ContrastSection, GammaSection
+
+_BRIGHTNESS = BrightnessSection()
+_CONTRAST = ContrastSection()
+_GAMMA = GammaSection()
 
 _STRAIGHT_BELOW = 1e-4
 """Of the range: there the gamma curve is a straight line, because a root has no gradient at 0."""
@@ -33,7 +38,7 @@ class GPUBrightness(Intensity):
 
     num_draws = 1
 
-    def __init__(self, range: Range = (-0.3, 0.3), p: float = 0.5) -> None:
+    def __init__(self, range: Range = _BRIGHTNESS.range, p: float = _BRIGHTNESS.p) -> None:
         super().__init__(p)
         self.range = checked_range("range", range)
 
@@ -60,7 +65,7 @@ class GPUContrast(Intensity):
 
     num_draws = 1
 
-    def __init__(self, range: Range = (0.75, 1.25), p: float = 0.5) -> None:
+    def __init__(self, range: Range = _CONTRAST.range, p: float = _CONTRAST.p) -> None:
         super().__init__(p)
         self.range = checked_range("range", range, above=0.0)
 
@@ -89,7 +94,7 @@ class GPUGamma(Intensity):
 
     num_draws = 1
 
-    def __init__(self, range: Range = (0.7, 1.5), p: float = 0.5) -> None:
+    def __init__(self, range: Range = _GAMMA.range, p: float = _GAMMA.p) -> None:
         super().__init__(p)
         self.range = checked_range("range", range, above=0.0)
 

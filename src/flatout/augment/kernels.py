@@ -7,18 +7,12 @@ Nothing is checked here: that arrays belong together is up to the caller, and `h
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import numba
 import numpy as np
 
+from flatout.compiled import compiled
 from flatout.types import Array
-
-if numba.config.DISABLE_JIT:  # a way to debug: loops would take a thousand times as long as torch
-    raise ImportError("NUMBA_DISABLE_JIT is set")
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MULTIPLY_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -34,16 +28,6 @@ _COS_2, _COS_4, _COS_6, _COS_8 = (np.float32(1.0 / number) for number in (-2, 24
 _BLOCK = 512
 """Pairs of noise made at a time: 4 KB, which stay in the first cache."""
 _RADIANS = np.float32(2.0 * np.pi / (1 << 24))
-
-
-def compiled(function: F, **options: Any) -> F:
-    """The function as machine code, made at its first call and kept on disk for later processes."""
-    options = {"nogil": True, "error_model": "numpy", **options}
-    try:
-        made: F = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # nowhere to keep it: neither beside the source nor in the user's folder
-        made = numba.njit(**options)(function)
-    return made
 
 
 @compiled

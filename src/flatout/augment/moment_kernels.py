@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flatout.augment.kernels import compiled
+from flatout.compiled import compiled
 from flatout.types import Array
 
 

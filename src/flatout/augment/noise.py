@@ -36,7 +36,7 @@ class GPUGaussianNoise(LoopedTransform):
 
     def __init__(self, std: float = _WHITE.std, p: float = _WHITE.p) -> None:
         super().__init__(p)
-        self.std = _checked_std(std)
+        self.std = checked_std(std)
 
     def choose(self, x: Tensor, draws: Draws, active: Tensor) -> NoiseParams:
         """The noise of a sample follows from its key."""
@@ -75,7 +75,7 @@ class GPUColouredNoise(Transform):
         self, std: float = _COLOURED.std, exponent: Range = _COLOURED.exponent, p: float = _COLOURED.p
     ) -> None:
         super().__init__(p)
-        self.std = _checked_std(std)
+        self.std = checked_std(std)
         self.exponent = checked_range("exponent", exponent)
 
     def choose(self, x: Tensor, draws: Draws, active: Tensor) -> ColouredNoiseParams:
@@ -97,7 +97,12 @@ class GPUColouredNoise(Transform):
         return bins.clamp_min(1) ** (-0.5 * params.exponent[:, None]) * (bins > 0)
 
 
-def _checked_std(std: float) -> float:
+def checked_std(std: float) -> float:
+    """A deviation of noise.
+
+    Raises:
+        AugmentError: it is below 0, or no number.
+    """
     if not 0.0 <= std < float("inf"):
         raise AugmentError(f"std: got {std!r}, wanted 0 or more: a share of the sample's own deviation")
     return float(std)

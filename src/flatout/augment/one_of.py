@@ -50,13 +50,14 @@ class OneOf(Group):
         chosen = torch.zeros_like(keys.states)
         for edge in self._edges:
             chosen = chosen + (share >= edge)
-        return OneOfParams(chosen, self.draw_members(x, keys))
+        inner = tuple(member.draw(x, own) for member, own in self.with_keys(keys))
+        return OneOfParams(chosen, inner)
 
     def change(self, x: Tensor, params: OneOfParams) -> Tensor:
         """The chosen result for each sample; a member that is itself in `eval()` leaves its samples alone."""
         result = x
         for position, member in enumerate(self.members):
-            if member.training or not self.training:
+            if self.is_on(member):
                 is_chosen = (params.chosen == position).view(-1, *(1,) * (x.dim() - 1))
                 result = torch.where(is_chosen, member.change(x, params.inner[position]), result)
         return result

@@ -44,7 +44,8 @@ The time mask comes last: a filter or noise after it would fill the gap again.
 PRETRAIN_ONLY = frozenset({"time_stretch", "frequency_mask", "time_mask"})
 """They can remove or change what a label stands for: a murmur, a heart rate."""
 
-_IN_HERTZ = frozenset({"low_pass", "high_pass", "band_pass", "baseline_wander"})
+IN_HERTZ = frozenset({"low_pass", "high_pass", "band_pass", "baseline_wander"})
+"""Those whose settings mean nothing without the sample rate."""
 
 AugmentationConfig = Config | AugmentationSection | Mapping[str, Any] | None
 """What a chain is made from: a config, its `augmentation` section, the same as a mapping, or the defaults."""
@@ -67,7 +68,7 @@ def get_gpu_pretrain_transforms(
         ConfigError: an unknown key or an impossible value.
         AugmentError: settings that do not fit each other, or `background_mix` without backgrounds.
     """
-    section = _section(config)
+    section = augmentation_section(config)
     return GPUCompose(_transforms(section, section.sample_rate or sample_rate, backgrounds))
 
 
@@ -86,14 +87,19 @@ def get_gpu_downstream_transforms(
         ConfigError: an unknown key or an impossible value.
         AugmentError: settings that do not fit each other, or `background_mix` without backgrounds.
     """
-    section = _section(config)
+    section = augmentation_section(config)
     if not training:
         return GPUCompose()
     rate = section.sample_rate or sample_rate
     return GPUCompose(_transforms(section, rate, backgrounds, left_out=PRETRAIN_ONLY))
 
 
-def _section(config: AugmentationConfig) -> AugmentationSection:
+def augmentation_section(config: AugmentationConfig) -> AugmentationSection:
+    """The settings that a config, its section, a mapping or nothing stands for.
+
+    Raises:
+        ConfigError: an unknown key or an impossible value.
+    """
     if config is None:
         return AugmentationSection()
     if isinstance(config, AugmentationSection):
@@ -116,7 +122,7 @@ def _transforms(
 
 def _beside(name: str, rate: int, backgrounds: Tensor | None) -> dict[str, Any]:
     """What a transform is given beside its section."""
-    if name in _IN_HERTZ:
+    if name in IN_HERTZ:
         return {"sample_rate": rate}
     if name != "background_mix":
         return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.augment.kernels import compiled
+from flatout.compiled import compiled
 from flatout.types import Array
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from flatout.augment.geometry import FRACTION_BITS
-from flatout.augment.kernels import compiled, copy
+from flatout.augment.kernels import copy
+from flatout.compiled import compiled
 from flatout.types import Array
 
 _WHOLE = 1 << FRACTION_BITS

@@ -78,6 +78,10 @@ class Augmentation(nn.Module):
         """Parameters of this augmentation; a named tuple of (B, ...) tensors."""
         raise NotImplementedError
 
+    def like(self, x: Tensor) -> Tensor:
+        """A tensor of the shape that `x` has afterwards; its values do not count."""
+        return x
+
     def change(self, x: Tensor, params: Any) -> Tensor:
         """Apply them."""
         raise NotImplementedError

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.augment.kernels import compiled
+from flatout.compiled import compiled
 from flatout.types import Array
 
 Shape = tuple[int, int, int, int, int]

@@ -18,10 +18,11 @@ from typing import Any
 
 from torch import Tensor
 
-from flatout.augment.ready import AugmentationConfig, get_gpu_pretrain_transforms
+from flatout.augment.ready import AugmentationConfig
 from flatout.augment.transform import Augmentation
+from flatout.bank.chain import config_chain
 from flatout.bank.diversity import Diversity
-from flatout.bank.fields import find_signal, sample_rate
+from flatout.bank.fields import find_signal
 from flatout.bank.generation import Generation
 from flatout.bank.order import ViewOrder
 from flatout.bank.place import PrivateFolder, generation_folder, generations, remove_generation
@@ -105,7 +106,7 @@ class ViewBank:
         reader = store if isinstance(store, StoreReader) else StoreReader(store)
         field = find_signal(reader, field)
         if transform is None and chain is None:
-            chain = get_gpu_pretrain_transforms(config, sample_rate(reader, field))
+            chain = config_chain(reader, field, config)
         recipe = ViewRecipe(transform, chain, seed, num_views, num_substructures)
         dataset = FastDataset(reader, split, fields=[field])
         self.view_cache_refresh_epochs = every

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -166,8 +168,7 @@ class _Work:
             for batch in self._loader(progress):
                 outputs = self._encode(batch[self.source])
                 if found is None:
-                    shape = (len(self.store), *outputs.shape[1:])
-                    found = np.memmap(path, outputs.dtype, "w+", shape=shape)
+                    found = _new_values(path, outputs.dtype, (len(self.store), *outputs.shape[1:]))
                 self._check(outputs, found, start)
                 found[start : start + len(outputs)] = outputs
                 start += len(outputs)
@@ -197,7 +198,7 @@ class _Work:
         except Exception as error:  # whatever a user's model does
             given = f"{tuple(x.shape)} {x.dtype} of field '{self.source}'"
             raise LoaderError(f"the encoder failed on {given}: {type(error).__name__}: {error}") from error
-        if not isinstance(outputs, Tensor) or outputs.dim() < 1 or len(outputs) != len(x):
+        if not isinstance(outputs, Tensor) or outputs.shape[:1] != x.shape[:1] or not outputs.numel():
             got = f"{tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
             raise LoaderError(f"the encoder gave {got} for {len(x)} samples, wanted a tensor ({len(x)}, ...)")
         if outputs.dtype in (torch.float16, torch.bfloat16):
@@ -214,3 +215,15 @@ class _Work:
         if not good.all():
             key = self.store.keys()[start + int(np.flatnonzero(~good)[0])]
             raise LoaderError(f"the encoder gave NaN or infinity for sample '{key}'")
+
+
+def _new_values(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """A mapped file of this form. All of it is on the disk from now on: who writes to a mapped page that a full
+    disk has no room for is killed, without a word."""
+    num_bytes = math.prod(shape) * dtype.itemsize
+    with path.open("wb") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, num_bytes)
+        else:
+            file.truncate(num_bytes)
+    return np.memmap(path, dtype, "r+", shape=shape)

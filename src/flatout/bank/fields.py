@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from flatout.augment.filters import DEFAULT_SAMPLE_RATE
 from flatout.config.fields import Encoding, FieldSection, LabelField, SignalField, TransformField
 from flatout.errors import ConfigError
 from flatout.store import StoreReader
@@ -46,11 +45,11 @@ def find_drawn(store: StoreReader, name: str | None = None) -> str:
     return find_signal(store, name)
 
 
-def sample_rate(store: StoreReader, name: str) -> int:
-    """Samples a second of a field, where the store's settings say it; else what the guides assume."""
+def known_rate(store: StoreReader, name: str) -> int | None:
+    """Samples a second of a field, where the store's settings say it; what its files had is not kept."""
     fields = store.meta.settings.get("fields") or {}
     rate = (fields.get(name) or {}).get("rate")
-    return int(rate) if rate else DEFAULT_SAMPLE_RATE
+    return int(rate) if rate else None
 
 
 def kept_fields(store: StoreReader, names: Sequence[str] | None, beside: Iterable[str]) -> list[str]:
@@ -70,9 +69,11 @@ def kept_fields(store: StoreReader, names: Sequence[str] | None, beside: Iterabl
 
 def view_sections(names: Iterable[str], spec: FieldSpec, encoding: Encoding) -> dict[str, FieldSection]:
     """How views and their parts are stored: `encoding` is float16 where memory counts more than digits."""
-    ragged = True if spec.is_ragged else None
+    ragged, is_signal = True if spec.is_ragged else None, len(spec.shape) == 2
     return {
-        name: (SignalField if name.startswith("view") else TransformField)(encoding=encoding, ragged=ragged)
+        name: (SignalField if is_signal and name.startswith("view") else TransformField)(
+            encoding=encoding, ragged=ragged
+        )
         for name in names
     }
 

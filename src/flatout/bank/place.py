@@ -1,4 +1,4 @@
-"""Where a bank keeps its views: a folder of the user's, or one of its own in memory that goes with it."""
+"""Where views are kept: a folder of the user's, or one in memory that goes with its bank."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ PRIVATE = "flatout-views-"
 OWNER = "owner.lock"
 _HAS_LOCKS = os.name == "posix"
 _GENERATION = re.compile(r"epoch-([0-9]{6,})")
+TENSORS = ".pt"
+PARTS = ".parts"
+"""What a file of tensors is put together from: a store beside it, until the file is whole."""
 
 
 class PrivateFolder:
@@ -52,6 +55,11 @@ def sweep(parent: Path) -> None:
 def generation_folder(folder: Path, epoch: int) -> Path:
     """Where the views drawn for an epoch lie."""
     return folder / f"epoch-{epoch:06d}"
+
+
+def work_folder(output: Path) -> Path:
+    """Where precomputed views are made, and found again after a stop: a store."""
+    return output.with_name(output.name + PARTS) if output.suffix == TENSORS else output
 
 
 def generations(folder: Path) -> dict[int, Path]:

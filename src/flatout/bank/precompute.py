@@ -8,20 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flatout.augment.ready import AugmentationConfig, get_gpu_pretrain_transforms
+from flatout.augment.ready import AugmentationConfig
 from flatout.augment.transform import Augmentation
-from flatout.bank.fields import find_signal, kept_fields, sample_rate
+from flatout.bank.chain import config_chain
+from flatout.bank.fields import find_signal, kept_fields
 from flatout.bank.order import ViewOrder
+from flatout.bank.place import TENSORS, work_folder
 from flatout.bank.recipe import SampleTransform, ViewRecipe
 from flatout.bank.tensors import check_tensors, write_tensors
 from flatout.config.fields import Encoding
 from flatout.errors import ConfigError
 from flatout.loader import FastDataset
 from flatout.store import Progress, RunStats, StoreReader
-
-SUFFIX = ".pt"
-PARTS = ".parts"
-"""What a file of tensors is put together from: a store beside it, until the file is whole."""
+from flatout.store.metadata import is_store
 
 
 @dataclass(frozen=True)
@@ -75,27 +74,32 @@ def precompute_views(
     output = Path(output)
     name = find_signal(store, field)
     if transform is None and chain is None:
-        chain = get_gpu_pretrain_transforms(config, sample_rate(store, name))
+        chain = config_chain(store, name, config)
     recipe = ViewRecipe(transform, chain, seed, num_views, num_substructures)
     kept = kept_fields(store, keep, recipe.names)
     dataset = FastDataset(store, split, fields=[name, *(other for other in kept if other != name)])
     order = ViewOrder(dataset, name, recipe, epoch, tuple(kept), encoding)
-    _check_output(store, output)
-    if output.suffix == SUFFIX:
+    _check_output(store, output, recipe)
+    if output.suffix == TENSORS:
         check_tensors(dataset, recipe)
-    folder = output.with_name(output.name + PARTS) if output.suffix == SUFFIX else output
+    folder = work_folder(output)
     stats = order.make(folder, num_workers=num_workers, progress=progress, **settings)
-    if output.suffix == SUFFIX:
+    if output.suffix == TENSORS:
         write_tensors(folder, output)
         shutil.rmtree(folder, ignore_errors=True)
     return Precomputed(output, (*recipe.names, *kept), stats)
 
 
-def _check_output(store: StoreReader, output: Path) -> None:
-    if output.suffix == SUFFIX:
+def _check_output(store: StoreReader, output: Path, recipe: ViewRecipe) -> None:
+    if output.suffix == TENSORS:
         if output.is_dir():
             raise ConfigError(f"{output} is a folder; a file of tensors cannot be written there")
     elif output.exists() and not output.is_dir():
-        raise ConfigError(f"{output} is a file; name a folder for a store, or a file that ends in {SUFFIX}")
+        raise ConfigError(f"{output} is a file; name a folder for a store, or a file that ends in {TENSORS}")
     elif output.exists() and output.resolve() == store.folder.resolve():
         raise ConfigError(f"{output} is the store itself; its views need a folder of their own")
+    elif is_store(output) and recipe.names[0] not in (found := StoreReader(output).fields):
+        raise ConfigError(
+            f"{output} is a store of something else ({', '.join(found)}), which views would replace; choose "
+            "another place (--output)"
+        )

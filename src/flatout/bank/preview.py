@@ -10,13 +10,15 @@ import numpy as np
 import torch
 
 from flatout.augment.compose import Group
-from flatout.augment.ready import AugmentationConfig, get_gpu_pretrain_transforms
+from flatout.augment.filters import DEFAULT_SAMPLE_RATE
+from flatout.augment.ready import AugmentationConfig
 from flatout.augment.transform import Augmentation
-from flatout.bank.fields import find_drawn, sample_rate
+from flatout.bank.chain import NUM_SIGNAL_AXES, config_chain, signal_rate
+from flatout.bank.fields import find_drawn
 from flatout.bank.panels import Scale, panel
 from flatout.bank.recipe import SampleTransform, ViewRecipe
 from flatout.bank.sheet import FORMATS, Sheet
-from flatout.errors import AugmentError, ConfigError
+from flatout.errors import ConfigError
 from flatout.loader import FastDataset
 from flatout.store import StoreReader
 
@@ -51,7 +53,7 @@ def draw_preview(
     store = store if isinstance(store, StoreReader) else StoreReader(store)
     name = find_drawn(store, field)
     if transform is None and chain is None:
-        chain = _default_chain(store, name, config)
+        chain = config_chain(store, name, config)
     recipe = ViewRecipe(transform, chain, seed, num_views, num_substructures=0)
     dataset = FastDataset(store, split, fields=[name])
     keys = store.keys()
@@ -64,7 +66,7 @@ def draw_preview(
         raise ConfigError(f"{store.folder} has no samples to draw")
     headings = ["original", *(f"view {number}" for number in range(1, num_views + 1))]
     title = f"{store.folder.name}: field {name}, seed {seed}, epoch {epoch}"
-    Sheet(title, headings, rows, list(_notes(store, name, recipe))).write(output)
+    Sheet(title, headings, rows, list(_notes(store, name, recipe, config))).write(output)
     return output
 
 
@@ -74,17 +76,8 @@ def _shown(
     """The sample, then its views."""
     x = sample[name][None]
     yield x[0].numpy()
-    made = recipe.make(x if x.is_floating_point() else x.float(), sample["key"][None], epoch)
+    made = recipe.make(x, sample["key"][None], epoch)
     yield from (view[0].to(torch.float32).numpy() for view in made.values())
-
-
-def _default_chain(store: StoreReader, name: str, config: AugmentationConfig) -> Augmentation:
-    if len(store.fields[name].shape) != 2:
-        raise AugmentError(
-            f"field '{name}' is no signal, and the config's chain is for signals; name transforms of images or "
-            "volumes (--chain MODULE:NAME) or a function of your own (--transform MODULE:NAME)"
-        )
-    return get_gpu_pretrain_transforms(config, sample_rate(store, name))
 
 
 def _spread(num_there: int, num_wanted: int) -> list[int]:
@@ -93,18 +86,22 @@ def _spread(num_there: int, num_wanted: int) -> list[int]:
     return [int(place) for place in np.unique(places.round())]
 
 
-def _notes(store: StoreReader, name: str, recipe: ViewRecipe) -> Iterator[str]:
-    spec = store.fields[name]
-    if len(spec.shape) == 2:
-        rate = sample_rate(store, name)
-        length = "" if spec.shape[1] is None else f"{spec.shape[1] / rate:.2f} s at "
-        yield f"above: waveform, below: spectrogram up to {rate / 2:g} Hz ({length}{rate:g} Hz)"
+def _notes(store: StoreReader, name: str, recipe: ViewRecipe, config: AugmentationConfig) -> Iterator[str]:
+    if len(store.fields[name].shape) == NUM_SIGNAL_AXES:
+        yield _time_note(store, name, signal_rate(store, name, config))
     if recipe.transform is not None:
         yield str(getattr(recipe.transform, "__qualname__", recipe.transform))
     chain = recipe.chain
     members = chain.members if isinstance(chain, Group) else [chain] if chain is not None else []
     for member in members:
         yield " ".join(repr(member).split())
+
+
+def _time_note(store: StoreReader, name: str, known: int | None) -> str:
+    rate, length = known or DEFAULT_SAMPLE_RATE, store.fields[name].shape[1]
+    seconds = "" if length is None else f"{length / rate:.2f} s at "
+    told = "" if known else ", assumed: neither the store nor augmentation.sample_rate says"
+    return f"above: waveform, below: spectrogram up to {rate / 2:g} Hz ({seconds}{rate:g} Hz{told})"
 
 
 def _caption(key: str) -> str:

@@ -69,6 +69,7 @@ class ViewRecipe:
         views = [self._view(samples, keys.view(number)) for number in range(self.num_views)]
         found = {f"view{number}": view for number, view in enumerate(views, start=1)}
         if self.num_substructures:
+            _check_parts(views[0])
             for number, view in enumerate(views, start=1):
                 found[f"subs{number}"] = split_substructures_batch(view, self.num_substructures)
         return found
@@ -87,7 +88,7 @@ class ViewRecipe:
         for sample, state in zip(samples, keys.states.tolist(), strict=True):
             with seeded(state) as rng:
                 run = partial(self.transform, rng=rng) if wants_rng else self.transform
-                yield _as_tensor(run(sample.numpy().copy()), sample.dtype)
+                yield _as_view(run(sample.numpy().copy()), sample)
 
 
 def _parameters(function: SampleTransform) -> frozenset[str]:
@@ -97,14 +98,27 @@ def _parameters(function: SampleTransform) -> frozenset[str]:
         return frozenset()
 
 
-def _as_tensor(made: Any, dtype: torch.dtype) -> Tensor:
+def _as_view(made: Any, sample: Tensor) -> Tensor:
+    """In the dtype of a sample of floating point; whole numbers may have become any other."""
     if not isinstance(made, Tensor):
         array = np.asarray(made)
         if array.dtype.kind not in "fiu":
             raise AugmentError(f"the transform gave {type(made).__name__} of {array.dtype}, wanted an array")
         made = torch.from_numpy(np.array(array))  # a copy: it may run backwards, or be the sample itself
+    if sample.is_floating_point():
+        dtype = sample.dtype
+    else:  # a share of a whole number would be cut off
+        dtype = torch.float32 if made.is_floating_point() else made.dtype
     found: Tensor = made.detach().to("cpu", dtype)
     return found
+
+
+def _check_parts(view: Tensor) -> None:
+    if view.dim() != 3:
+        raise AugmentError(
+            f"got views of {tuple(view.shape[1:])}, wanted (C, T) to cut parts of: stretches of time. "
+            "num_substructures 0 leaves them out (--num-substructures 0)"
+        )
 
 
 def as_chain(found: Any) -> Augmentation:

@@ -91,7 +91,8 @@ class Sheet:
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem; color: #212529; }
 table { border-spacing: 14px 10px; } th { text-align: left; color: #606770; font-weight: 500; }
-td { vertical-align: top; } td img { display: block; max-width: 100%; } code { font-size: 13px; }
+td { vertical-align: top; } td:first-child { min-width: 8rem; max-width: 14rem; overflow-wrap: anywhere; }
+td img { display: block; } code { font-size: 13px; }
 """
 
 

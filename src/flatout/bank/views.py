@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from torch import Tensor, nn
@@ -9,6 +10,9 @@ from torch import Tensor, nn
 from flatout.bank.bank import ViewBank
 from flatout.errors import LoaderError
 from flatout.store import StoreReader
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+"""Where a function lies: elsewhere in every process, so that a resumed run would take it for another one."""
 
 
 class BankViews(nn.Module):
@@ -19,7 +23,7 @@ class BankViews(nn.Module):
         has_processes: make the next views behind the training's back, and the first ones on all cores; else
             here, while the training waits.
         store, split, settings: as of `ViewBank`. Their text says what the views are: a run that is resumed with
-            others is refused, so a transform needs a `repr` with its settings.
+            others is refused, so a transform that has settings needs a `repr` with them.
     """
 
     def __init__(self, store: StoreReader, split: str, *, has_processes: bool = True, **settings: Any) -> None:
@@ -55,7 +59,7 @@ class BankViews(nn.Module):
     def extra_repr(self) -> str:
         """The settings, for `print` and for checkpoints."""
         told = ", ".join(f"{name}={value}" for name, value in self._settings.items())
-        return f"split={self._split}, {told}"
+        return f"split={self._split}, {_ADDRESS.sub('', told)}"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_bank": None}

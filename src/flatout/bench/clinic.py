@@ -17,6 +17,11 @@ from flatout.doctor.record import DoctorRecord, Remedy
 
 WITHIN = 0.25
 """How far a prediction may be from what was measured, as a part of that."""
+ALONE = (
+    *("slowdown", "items_here_s", "collate_here_s", "stack_here_s", "augment_here_s", "hand_over_s", "sent_s"),
+    *("trim_share", "trimmed_ratio", "sort_share", "sorted_ratio"),
+)
+"""What was measured part by part, for the rows."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +115,17 @@ def _brief(remedy: Remedy) -> dict[str, Any]:
 
 def _seen(record: DoctorRecord) -> dict[str, Any]:
     """The figures that the verdict rests on."""
-    from flatout.doctor.rules_case import look_at
+    from flatout.doctor.rules.case import look_at
 
     case = look_at(record)
     seconds = {phase: round(value, 6) for phase, value in case.seconds.items() if value}
-    return {"seconds": seconds, "stages": dict(case.loader.seconds), "work": dict(case.work.__dict__)}
+    alone = {name: case.record.facts[name] for name in ALONE if case.record.facts.get(name) is not None}
+    return {
+        "seconds": seconds,
+        "stages": dict(case.loader.seconds),
+        "alone": alone,
+        "work": dict(case.work.__dict__),
+    }
 
 
 def _said(row: dict[str, Any]) -> str:

@@ -16,10 +16,11 @@ from flatout.bench.load_runner import Batches
 from flatout.bench.machine import count_cores
 from flatout.loader import FastDataLoader
 from flatout.loader.fetch import ReadRule
-from flatout.loader.fixed import extents_of
-from flatout.loader.mapped import map_rows
+from flatout.loader.fixed import open_fixed
+from flatout.loader.places import Places
+from flatout.loader.rows import FixedRows
 from flatout.store import StoreReader
-from flatout.types import Array
+from flatout.types import Array, FieldSpec
 
 NUM_BUFFERS = 3
 """Buffers that a thread rotates over: one would stay in the CPU's cache and flatter nobody."""
@@ -52,10 +53,10 @@ def limit(case: LoadCase, store: Path, scratch: Path) -> BareThreads:
     if case.is_ragged:
         return BareThreads(case, partial(_copy_sequences, case, reader))
     spec = reader.fields["x"]
-    mapped = map_rows(extents_of(reader, spec), spec.stored_dtype, tuple(n or 0 for n in spec.shape))
-    numbers = reader.numbers
-    places = mapped.first_row[numbers["shard"]] + numbers["row"]
-    return BareThreads(case, partial(_take_rows, mapped.rows, places))
+    everything = np.arange(case.num_samples)
+    rows = open_fixed(reader, spec, Places.of(reader, everything), batch_size=case.batch_size)
+    places = rows.look_up(everything)
+    return BareThreads(case, partial(_gather_rows, rows, places, spec))
 
 
 class BareThreads:
@@ -107,14 +108,15 @@ def _shuffled(case: LoadCase, seed: int) -> Iterator[Array]:
         yield from generator.permutation(case.num_samples)[:whole].reshape(-1, case.batch_size)
 
 
-def _take_rows(rows: Array, places: Array, batch_size: int) -> Callable[[Array], int]:
-    buffers = [np.empty((batch_size, *rows.shape[1:]), rows.dtype) for _ in range(NUM_BUFFERS)]
+def _gather_rows(rows: FixedRows, places: Array, spec: FieldSpec, batch_size: int) -> Callable[[Array], int]:
+    shape = (batch_size, *(n or 0 for n in spec.shape))
+    buffers = [np.empty(shape, spec.stored_dtype) for _ in range(NUM_BUFFERS)]
     turn = 0
 
     def copy(picked: Array) -> int:
         nonlocal turn
         turn = (turn + 1) % NUM_BUFFERS
-        np.take(rows, places[picked], axis=0, out=buffers[turn][: len(picked)], mode="clip")
+        rows.gather(places[picked], buffers[turn])
         return buffers[turn].nbytes
 
     return copy

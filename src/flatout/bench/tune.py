@@ -1,7 +1,8 @@
 """`flatout bench tune`: what tuning reaches of the best setting, and in what part of the time.
 
-The best is found by measuring every setting there is, as often as tuning measures one that is close. The two
-are then raced against each other anew: who was lucky in the search has no advantage.
+The best is found by one race of all settings there are, which ends by the rule that the races of tuning end by,
+but leaves nobody out. It is then raced against what tuning found anew: who was lucky in the search has no
+advantage.
 """
 
 from __future__ import annotations
@@ -19,18 +20,17 @@ from typing import Any
 from flatout.bench import machine
 from flatout.bench.tune_workloads import WORKLOADS, Workload
 from flatout.config import load_config
-from flatout.doctor.tune import Tuned, tune
-from flatout.doctor.tune_interval import ratio_of
-from flatout.doctor.tune_options import TuneOptions
-from flatout.doctor.tune_process import Trials
-from flatout.doctor.tune_race import Entry, Failed, Slice
-from flatout.doctor.tune_search import PROOF_ROUNDS
-from flatout.doctor.tune_setting import AS_IT_IS, ENCODINGS, Setting
-from flatout.doctor.tune_space import Space
+from flatout.doctor.tune.interval import ratio_of
+from flatout.doctor.tune.options import TuneOptions
+from flatout.doctor.tune.process import Trials
+from flatout.doctor.tune.race import MOST_ROUNDS, Entry, Measure, in_turn, is_clear
+from flatout.doctor.tune.run import Tuned, tune
+from flatout.doctor.tune.setting import AS_IT_IS, ENCODINGS, Setting
+from flatout.doctor.tune.space import Space
 from flatout.errors import ConfigError, FlatoutError
 
 DEPTHS = (1, 2, 4, 8, 16)
-FINAL_ROUNDS = 9
+FINAL_ROUNDS = 12
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class TuneBench:
     workloads: tuple[str, ...] = tuple(WORKLOADS)
     budget_s: float = 60.0
     """Of one tuning."""
-    rounds: int = PROOF_ROUNDS
-    """Rounds of each setting in the exhaustive search."""
+    rounds: int = MOST_ROUNDS
+    """The most that the exhaustive search measures each setting."""
     share: float = 1.0
     """Share of the samples; below 1 only for a quick look."""
     most_workers: int | None = None
@@ -90,9 +90,11 @@ def _measure(
         measure = partial(trials.run, seconds=tuned.slice_s, on_sample=on_sample)
         entries = try_all(settings, measure, options.rounds, lambda text: say(f"{name}: {text}"))
         exhaustive_s = time.monotonic() - started
-        best = max((entry for entry in entries if entry.slices), key=lambda entry: entry.rate)
-        final = try_all([tuned.start, best.setting, tuned.setting], measure, FINAL_ROUNDS, lambda text: None)
-    return _document(tuned, best, final, len(entries), exhaustive_s)
+        measured = [entry for entry in entries if entry.failure is None]
+        best = max(measured, key=lambda entry: entry.rate)
+        finalists = [tuned.start, best.setting, tuned.setting]
+        final = try_all(finalists, measure, FINAL_ROUNDS, lambda text: None, ends_early=False)
+    return _document(tuned, best, final, entries, exhaustive_s)
 
 
 def every_setting(space: Space, options: TuneBench) -> list[Setting]:
@@ -101,47 +103,57 @@ def every_setting(space: Space, options: TuneBench) -> list[Setting]:
     most = space.most_workers if options.most_workers is None else options.most_workers
     shapes = [(0, 1), *product(range(1, most + 1), DEPTHS)]
     caches = ("none",) if facts.is_fast else ("none", "memory")
-    encodings = (AS_IT_IS, *ENCODINGS) if "encoding" in space.allowed else (AS_IT_IS,)
+    others = [name for name in ENCODINGS if name != facts.form] if "encoding" in space.allowed else []
     factors = (0.5, 1, 2, 4) if "batch_size" in space.allowed else (1,)
     sizes = {max(1, int(start.batch_size * factor)) for factor in factors}
     found = [
         start.changed(num_workers=n, prefetch_factor=d, cache=cache, encoding=encoding, batch_size=size)
-        for (n, d), cache, encoding, size in product(shapes, caches, encodings, sorted(sizes))
+        for (n, d), cache, encoding, size in product(shapes, caches, (AS_IT_IS, *others), sorted(sizes))
     ]
     return [setting for setting in dict.fromkeys(found) if space.fits(setting)]
 
 
 def try_all(
     settings: list[Setting],
-    measure: Callable[[Setting], Slice | Failed],
+    measure: Measure,
     rounds: int,
     say: Callable[[str], None],
+    *,
+    ends_early: bool = True,
 ) -> list[Entry]:
     """Every setting in every round.
+
+    Args:
+        rounds: the most.
+        ends_early: when each is known to be slower than the fastest, or about as fast.
 
     Raises:
         FlatoutError: none could be measured.
     """
     entries = [Entry(setting) for setting in dict.fromkeys(settings)]
     for number in range(rounds):
-        for entry in entries:
-            found = measure(entry.setting) if entry.failure is None else Failed(entry.failure)
-            if isinstance(found, Failed):
-                entry.failure = found.reason
-            else:
-                entry.slices.append(found)
-        say(f"exhaustive search, round {number + 1} of {rounds}: {len(entries)} settings")
-    if not any(entry.slices for entry in entries):
-        raise FlatoutError(f"no setting could be measured: {entries[0].failure}")
+        for entry in in_turn(entries, number):
+            if entry.failure is None:
+                entry.measure(measure)
+        live = [entry for entry in entries if entry.failure is None]
+        if not live:
+            raise FlatoutError(f"no setting could be measured: {entries[0].failure}")
+        say(f"exhaustive search, round {number + 1}: {len(live)} settings")
+        if ends_early and is_clear(live):
+            break
     return entries
 
 
 def _document(
-    tuned: Tuned, best: Entry, final: list[Entry], num_settings: int, exhaustive_s: float
+    tuned: Tuned, best: Entry, final: list[Entry], entries: list[Entry], exhaustive_s: float
 ) -> dict[str, Any]:
     by_setting = {entry.setting: entry for entry in final}
     ours, theirs, before = (by_setting[s] for s in (tuned.setting, best.setting, tuned.start))
+    for entry in (ours, theirs, before):
+        if entry.failure is not None:
+            raise FlatoutError(f"{entry.setting} could not be measured again: {entry.failure}")
     reached = ratio_of(ours.rates, theirs.rates)
+    rounds = max(len(entry.slices) for entry in entries)
     return {
         "reached": reached.middle,
         "low": reached.low,
@@ -149,7 +161,8 @@ def _document(
         "time_share": tuned.seconds / exhaustive_s,
         "tuned_s": tuned.seconds,
         "exhaustive_s": exhaustive_s,
-        "num_settings": num_settings,
+        "exhaustive_rounds": rounds,
+        "num_settings": len(entries),
         "num_stretches": sum(len(e.slices) for stage in tuned.found.stages for e in stage.entries),
         "slice_s": tuned.slice_s,
         "start": {"setting": tuned.start.to_json(), "samples_per_s": before.rate},

@@ -21,7 +21,7 @@ def tune(
         typer.Option(help="small_samples, volumes or slow_decode; may be repeated. Default: all."),
     ] = None,
     budget: Annotated[float, typer.Option(min=0.1, help="Seconds of one tuning.")] = 60.0,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of the exhaustive search.")] = 7,
+    rounds: Annotated[int, typer.Option(min=1, help="The most rounds of the exhaustive search.")] = 6,
     share: Annotated[
         float, typer.Option(min=0.0001, max=1, help="Share of the samples, for a quick look.")
     ] = 1.0,
@@ -31,9 +31,10 @@ def tune(
     scratch: Annotated[Path | None, typer.Option(help="Folder for temporary data, up to 2 GB.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """How good is tuning: against every setting there is, each measured as often, on three workloads.
+    """How good is tuning: against every setting there is, on three workloads.
 
-    The whole takes about 20 minutes on two cores. Leave the machine alone meanwhile.
+    Every setting is measured until it is clear which is fastest. The whole takes about 20 minutes on two cores.
+    Leave the machine alone meanwhile.
     """
     from flatout.bench import TuneBench, bench_tune
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,6 +62,8 @@ def doctor(
     """
     if tries and full:
         raise ConfigError("--try stops the script when it has tried everything; leave --full out")
+    for name, place in (("--report", report), ("--output", output)):
+        _check_place(name, place)
     record = _observed(command, is_module, steps, full, tries, flags, time_limit, as_json)
     if output is not None:
         _write(record, output)
@@ -89,8 +93,8 @@ def _observed(
     time_limit: float,
     as_json: bool,
 ) -> DoctorRecord:
-    from flatout.doctor.observe_settings import ObserveSettings
-    from flatout.doctor.try_observe import observe_and_try
+    from flatout.doctor.observe.settings import ObserveSettings
+    from flatout.doctor.trial.observe import observe_and_try
 
     settings = ObserveSettings(num_steps=steps, is_full=full, tries=tries, time_limit_s=time_limit)
     path, module = (None, command[0]) if is_module else (Path(command[0]), None)
@@ -105,8 +109,20 @@ def _observed(
     )
 
 
+def _check_place(name: str, place: Path | None) -> None:
+    """Say beforehand what cannot be written: nobody runs a training twice for that."""
+    if place is None:
+        return
+    folder = place.absolute().parent
+    if place.is_dir():
+        raise ConfigError(f"{name} {place} is a folder; a file was wanted")
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ConfigError(f"{name} {place}: nothing can be written to {folder}")
+
+
 def _write(record: DoctorRecord, output: Path) -> None:
     import json
 
-    output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(record.to_json(), indent=2) + "\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from rich.text import Text
 from flatout.cli.output import console, say, say_error
 from flatout.cli.words import count_text
 from flatout.doctor.record import PHASES, Ceiling, DoctorRecord, Remedy, Trial
-from flatout.doctor.rules_words import duration, share, times
+from flatout.doctor.rules.words import duration, share, times
 
 WORDS = {"optimiser": "optimiser", "sync": "device sync", "log": "logging", "evaluate": "evaluation"}
 

@@ -10,11 +10,11 @@ import typer
 from flatout.cli.code import load_code
 from flatout.cli.interruption import Interrupted
 from flatout.cli.options import ConfigOption, JsonOption, SetOption
-from flatout.cli.output import console, emit_json, say
+from flatout.cli.output import console, emit_json
 from flatout.cli.places import check_output, check_store
 from flatout.cli.progress import ProgressBar
+from flatout.cli.view_options import settings_of
 from flatout.cli.words import count_text
-from flatout.config import resolve_config
 from flatout.source import hash_file
 from flatout.store import compact
 from flatout.units import bytes_text
@@ -55,10 +55,7 @@ def precompute_embeddings(
     check_store(store)
     if output is not None:
         check_output(output)
-    settings, notes = resolve_config(config or {}, sets=set_ or ())
-    for note in notes:
-        say(note)
-    found = load_code(encoder, settings)
+    found = load_code(encoder, settings_of(config, set_))
     from flatout.bank import precompute_embeddings as precompute
 
     origin = {"encoder": encoder, "checkpoint": checkpoint and checkpoint.is_file() and hash_file(checkpoint)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from flatout.errors import FlatoutError
@@ -9,6 +11,19 @@ from flatout.errors import FlatoutError
 
 class Interrupted(FlatoutError):  # noqa: N818  nothing went wrong
     """The user or the system stopped the command; the message says what is kept and how to go on."""
+
+
+@contextmanager
+def telling_what_is_kept(folder: Path) -> Iterator[None]:
+    """What is stopped in here, its imports included, says what the store at `folder` keeps.
+
+    Raises:
+        Interrupted: it was.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise Interrupted(what_is_kept(folder)) from error
 
 
 def what_is_kept(folder: Path) -> str:

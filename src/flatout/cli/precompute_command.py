@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from flatout.cli.code import load_code
-from flatout.cli.interruption import Interrupted
+from flatout.bank.place import work_folder
+from flatout.cli.interruption import telling_what_is_kept
 from flatout.cli.options import ConfigOption, JsonOption, SetOption
-from flatout.cli.output import console, emit_json, say
+from flatout.cli.output import console, emit_json
 from flatout.cli.places import check_store
 from flatout.cli.progress import ProgressBar
+from flatout.cli.view_options import ChainOption, EpochOption, TransformOption, recipe_of, settings_of
 from flatout.cli.words import count_text, seconds_text
-from flatout.config import resolve_config
 from flatout.units import bytes_text
 
 SHOWN_BAD = 5
@@ -28,21 +28,13 @@ def precompute_views(
     config: ConfigOption = None,
     split: Annotated[str | None, typer.Option(help="Only this split; default: every sample.")] = None,
     field: Annotated[str | None, typer.Option(help="The signal; default: the only one there is.")] = None,
-    transform: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:NAME", help="A function of your own: (C, T) array in, array out; on the CPU."
-        ),
-    ] = None,
-    chain: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:NAME", help="Transforms of flatout.augment, or a function that makes them."
-        ),
-    ] = None,
-    num_views: Annotated[int, typer.Option(help="Views of each sample.")] = 2,
-    num_substructures: Annotated[int, typer.Option(help="Parts of each view, kept beside it; 0: none.")] = 4,
-    epoch: Annotated[int, typer.Option(help="The epoch that the views are drawn for.")] = 0,
+    transform: TransformOption = None,
+    chain: ChainOption = None,
+    num_views: Annotated[int, typer.Option(min=1, help="Views of each sample.")] = 2,
+    num_substructures: Annotated[
+        int, typer.Option(min=0, help="Parts of each view, kept beside it; 0: none.")
+    ] = 4,
+    epoch: EpochOption = 0,
     keep: Annotated[
         list[str] | None, typer.Option(help="A field that goes along; repeatable. Default: labels and numbers.")
     ] = None,
@@ -57,36 +49,27 @@ def precompute_views(
     like: the same command continues.
     """
     check_store(store)
-    settings, notes = resolve_config(config or {}, sets=set_ or ())
-    for note in notes:
-        say(note)
-    function = None if transform is None else load_code(transform, settings)
-    from flatout.bank import precompute_views as precompute
-    from flatout.bank.recipe import as_chain
+    settings = settings_of(config, set_)
+    with telling_what_is_kept(work_folder(output)), ProgressBar() as progress:
+        recipe = recipe_of(settings, transform, chain)
+        from flatout.bank import precompute_views as precompute
 
-    try:
-        with ProgressBar() as progress:
-            made = precompute(
-                store,
-                output,
-                split=split,
-                field=field,
-                transform=function,
-                chain=None if chain is None else as_chain(load_code(chain, settings)),
-                config=settings,
-                seed=settings.seed,
-                epoch=epoch,
-                num_views=num_views,
-                num_substructures=num_substructures,
-                keep=keep,
-                encoding=encoding,  # type: ignore[arg-type]  # checked where it is stored
-                num_workers=num_workers,
-                progress=progress,
-                max_bad_fraction=settings.max_bad_fraction,
-                decode_timeout_s=settings.decode_timeout_s,
-            )
-    except KeyboardInterrupt as error:
-        raise Interrupted("finished shards are kept; the same command continues where this one was") from error
+        made = precompute(
+            store,
+            output,
+            split=split,
+            field=field,
+            epoch=epoch,
+            num_views=num_views,
+            num_substructures=num_substructures,
+            keep=keep,
+            encoding=encoding,  # type: ignore[arg-type]  # checked where it is stored
+            num_workers=num_workers,
+            progress=progress,
+            max_bad_fraction=settings.max_bad_fraction,
+            decode_timeout_s=settings.decode_timeout_s,
+            **recipe,
+        )
     if as_json:
         emit_json(made.to_json())
     else:

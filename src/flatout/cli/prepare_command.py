@@ -15,7 +15,7 @@ from flatout.cli.options import ConfigOption, JsonOption, SetOption
 from flatout.cli.output import console, emit_json, say
 from flatout.cli.places import check_manifest, check_output
 from flatout.cli.progress import ProgressBar
-from flatout.cli.words import count_text, seconds_text
+from flatout.cli.words import count_text, rate_text, seconds_text
 from flatout.config import Config, resolve_config
 from flatout.errors import ConfigError
 from flatout.store import DataPreprocessor, RunStats, compact
@@ -105,7 +105,7 @@ def _show(settings: Config, stats: RunStats, freed: int) -> None:
     table.add_row("samples", f"{stats.num_samples:,}")
     table.add_row("rows", made + (f", [red]{stats.failed:,} bad[/red]" if stats.failed else ""))
     if stats.processed:
-        rate = f"{stats.rows_per_s:,.0f} rows/s, {count_text(stats.num_workers, 'worker')}"
+        rate = f"{rate_text(stats.rows_per_s)} rows/s, {count_text(stats.num_workers, 'worker')}"
         table.add_row("time", f"{seconds_text(stats.wall_s)} ({rate})")
         table.add_row("size", f"{bytes_text(stats.bytes_in)} read, {bytes_text(stats.bytes_out)} written")
     for name, error in stats.largest_errors.items():

@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from flatout.cli.code import load_code
 from flatout.cli.options import ConfigOption, JsonOption, SetOption
-from flatout.cli.output import console, emit_json, say
+from flatout.cli.output import console, emit_json
 from flatout.cli.places import check_store
-from flatout.config import resolve_config
+from flatout.cli.view_options import ChainOption, EpochOption, TransformOption, recipe_of, settings_of
 
 
 def augment_preview(
@@ -22,18 +21,11 @@ def augment_preview(
     config: ConfigOption = None,
     split: Annotated[str | None, typer.Option(help="Samples of this split; default: of all.")] = None,
     field: Annotated[str | None, typer.Option(help="What is shown; default: the only one that can be.")] = None,
-    transform: Annotated[
-        str | None, typer.Option(metavar="MODULE:NAME", help="A function of your own: array in, array out.")
-    ] = None,
-    chain: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:NAME", help="Transforms of flatout.augment, or a function that makes them."
-        ),
-    ] = None,
+    transform: TransformOption = None,
+    chain: ChainOption = None,
     num_samples: Annotated[int, typer.Option(min=1, help="Samples, spread over the store.")] = 4,
     num_views: Annotated[int, typer.Option(min=1, help="Views of each.")] = 2,
-    epoch: Annotated[int, typer.Option(help="The epoch that the views are drawn for.")] = 0,
+    epoch: EpochOption = 0,
     set_: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -42,25 +34,18 @@ def augment_preview(
     Signals as waveform and spectrogram, images as they are, volumes by their three middle slices.
     """
     check_store(store)
-    settings, notes = resolve_config(config or {}, sets=set_ or ())
-    for note in notes:
-        say(note)
-    function = None if transform is None else load_code(transform, settings)
+    recipe = recipe_of(settings_of(config, set_), transform, chain)
     from flatout.bank import draw_preview
-    from flatout.bank.recipe import as_chain
 
     made = draw_preview(
         store,
         output,
         split=split,
         field=field,
-        transform=function,
-        chain=None if chain is None else as_chain(load_code(chain, settings)),
-        config=settings,
-        seed=settings.seed,
         epoch=epoch,
         num_samples=num_samples,
         num_views=num_views,
+        **recipe,
     )
     if as_json:
         emit_json({"output": str(made), "num_samples": num_samples, "num_views": num_views})

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from flatout.cli.output import error_console, say
-from flatout.cli.words import seconds_text
+from flatout.cli.words import rate_text, seconds_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -73,9 +73,11 @@ class ProgressBar:
     def _line(self) -> None:
         self._last_line, self._told = time.monotonic(), self._done
         rate = self._done / max(self._last_line - self._started, 1e-9)
-        left = f", {(self._total - self._done) / rate:.0f} s left" if 0 < self._done < self._total else ""
+        left = (
+            f", {seconds_text((self._total - self._done) / rate)} left" if 0 < self._done < self._total else ""
+        )
         error_console().print(
-            f"{self._what}: {self._done:,} of {self._total:,} ({rate:,.1f}/s{left}), {self._bad:,} bad",
+            f"{self._what}: {self._done:,} of {self._total:,} ({rate_text(rate)}/s{left}), {self._bad:,} bad",
             markup=False,
         )
 
@@ -91,7 +93,7 @@ def _bar() -> Progress:
             if task.finished:
                 return Text(f"in {seconds_text(task.finished_time)}")
             left = "" if task.time_remaining is None else f", {seconds_text(task.time_remaining)} left"
-            return Text(f"{task.speed:,.0f}/s{left}" if task.speed else "")
+            return Text(f"{rate_text(task.speed)}/s{left}" if task.speed else "")
 
     return Progress(
         TextColumn("{task.description}"),

@@ -130,7 +130,7 @@ def _stored(field: FieldSummary) -> str:
 
 def _value_table(summary: Summary) -> Table | None:
     """Value ranges, and for fields whose samples differ in shape their lengths or the range of shapes."""
-    rows = [(field.name, _values_of(field)) for field in summary.fields]
+    rows = [(field.name, _values_of(field) | _measured(field, summary)) for field in summary.fields]
     names = list(dict.fromkeys(name for _, values in rows for name in values))
     if not names:
         return None
@@ -152,6 +152,12 @@ def _values_of(field: FieldSummary) -> dict[str, str]:
         axes = [f"{low}" if low == high else f"{low}-{high}" for low, high in field.shapes]
         told["shapes"] = f"({', '.join(axes)})"
     return told
+
+
+def _measured(field: FieldSummary, summary: Summary) -> dict[str, str]:
+    """How many samples the values are of, where a store has more than are read for them."""
+    is_part = summary.num_rows is None and 0 < field.num_measured < (summary.num_samples or 0)
+    return {"measured": f"{field.num_measured:,} samples"} if is_part else {}
 
 
 def _class_table(field: FieldSummary, splits: list[str]) -> Table:

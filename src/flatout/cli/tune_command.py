@@ -15,9 +15,9 @@ from flatout.cli.words import seconds_text
 from flatout.errors import ConfigError
 
 if TYPE_CHECKING:
-    from flatout.doctor.tune import Tuned
-    from flatout.doctor.tune_race import Entry
-    from flatout.doctor.tune_setting import Setting
+    from flatout.doctor.tune.race import Entry
+    from flatout.doctor.tune.run import Tuned
+    from flatout.doctor.tune.setting import Setting
 
 DEFAULT_OUTPUT = "tuned.yaml"
 
@@ -42,14 +42,14 @@ def tune(
     """Find the loader settings of a training that are fastest on this machine, by measuring them.
 
     Tried are workers, batches ahead and caches, which leave the results of a training as they are; with --allow
-    also batch size, encoding and order. What stands now stays unless another is better beyond noise. Written
-    are the tuned config and every trial as its proof. Ctrl-C keeps the best so far.
+    also batch size, encoding and order, which change only where that is faster beyond noise. Written are the
+    tuned config and every trial as its proof. Ctrl-C keeps the best so far.
     """
     if config is None:
         raise ConfigError("nothing to tune: give --config FILE")
-    from flatout.doctor.tune import tune as find
-    from flatout.doctor.tune_options import TuneOptions, parse_seconds
-    from flatout.doctor.tune_write import check_output, write_tuned
+    from flatout.doctor.tune.options import TuneOptions, parse_seconds
+    from flatout.doctor.tune.run import tune as find
+    from flatout.doctor.tune.write import check_output, write_tuned
 
     names = frozenset(name.strip().replace("-", "_") for name in allow.split(",") if name.strip())
     options = TuneOptions(parse_seconds(budget), cpu_budget, memory_budget, names)

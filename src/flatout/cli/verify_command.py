@@ -29,7 +29,7 @@ def verify_store(
         bool, typer.Option("--against-source", help="Decode the sources again and compare.")
     ] = False,
     sample: Annotated[
-        int | None, typer.Option(help="With --against-source: only N rows, spread evenly.")
+        int | None, typer.Option(min=1, help="With --against-source: only N rows, spread evenly.")
     ] = None,
     trust_store: Annotated[
         bool, typer.Option("--trust-store", help="Run code that the store names (its transform).")
@@ -75,7 +75,8 @@ def _show(report: VerifyReport, *, advises: bool = True) -> None:
         console().print(f"[green]ok[/green]: {report.store}: {size}, every hash and crc matches")
         return
     console().print(f"[bold red]damaged[/bold red]: {report.store}: {size}")
-    for damage in report.damage[:SHOWN]:
+    # Files first: a shard that is lost has thousands of samples.
+    for damage in sorted(report.damage, key=lambda damage: damage.key is not None)[:SHOWN]:
         where = f" sample '{damage.key}'" if damage.key else ""
         where += f" field '{damage.field}'" if damage.field else ""
         console().print(f"  {damage.file}{where}: {damage.reason}", markup=False)

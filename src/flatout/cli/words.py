@@ -15,3 +15,8 @@ def seconds_text(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def rate_text(per_s: float) -> str:
+    """1234.5 -> '1,234', 2.34 -> '2.3', 0.0456 -> '0.05': a large volume takes longer than a second."""
+    return f"{per_s:,.0f}" if per_s >= 10 else f"{per_s:.1f}" if per_s >= 1 else f"{per_s:.2f}"

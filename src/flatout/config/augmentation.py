@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from flatout.config.section import Section
-
-
-class TransformSection(Section):
-    """What every transform has."""
-
-    p: float = Field(default=0.5, ge=0.0, le=1.0)
-    """Probability that a sample is changed."""
+from flatout.config.image_augmentation import ImagesSection
+from flatout.config.section import Section, TransformSection
 
 
 class TimeShiftSection(TransformSection):
@@ -131,7 +125,7 @@ class AugmentationSection(Section):
     """The transforms and their strength."""
 
     sample_rate: PositiveInt | None = None
-    """Samples a second of the signal; absent: the store's."""
+    """Samples a second of the signal; absent: what its field or store says, else 5000."""
     time_shift: TimeShiftSection = Field(default_factory=TimeShiftSection)
     """Roll along time."""
     amplitude_scale: AmplitudeScaleSection = Field(default_factory=AmplitudeScaleSection)
@@ -160,6 +154,8 @@ class AugmentationSection(Section):
     """Let the gain change over time; absent: not done."""
     baseline_wander: BaselineWanderSection | None = None
     """Add a slow drift; absent: not done."""
+    images: ImagesSection = Field(default_factory=ImagesSection)
+    """The transforms of images and volumes; none unless named."""
 
 
 class AugmentSettings(Section):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Section(BaseModel):
@@ -15,3 +15,10 @@ class Section(BaseModel):
         use_attribute_docstrings=True,
         ser_json_inf_nan="strings",  # JSON has no infinity, and null would not load again
     )
+
+
+class TransformSection(Section):
+    """What every transform of an augmentation has."""
+
+    p: float = Field(default=0.5, ge=0.0, le=1.0)
+    """Probability that a sample is changed."""

@@ -21,6 +21,8 @@ def nearest_key(path: Path) -> str | None:
     parent, matcher = _pattern(path[:-1]), SequenceMatcher(b=_plain(path[-1]))
     best, shown = ALIKE, None
     for candidate, canonical in _known().items():
+        if len(path) > 1 and path[0] == "fields" != candidate[0]:  # what a field lacks, another section has not
+            continue
         matcher.set_seq1(_plain(candidate[-1]))
         likeness = matcher.ratio() + (SIBLING if candidate[:-1] == parent else 0.0)
         if likeness > best and _fill(canonical, path) != dotted(path):

@@ -82,6 +82,8 @@ def parse_yaml(text: str, origin: str) -> Parsed:
             return None, lines
         _check(node, (), lines, origin, ())
         return loader.construct_document(node), lines
+    except ConfigError:
+        raise  # a ValueError that has said where
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{origin}, line {mark.line + 1}" if mark else origin

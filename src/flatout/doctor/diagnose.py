@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from flatout.doctor.record import DoctorRecord, Remedy
-from flatout.doctor.rules_case import Case, look_at
-from flatout.doctor.rules_compute import COMPUTE_RULES
-from flatout.doctor.rules_data import DATA_RULES
-from flatout.doctor.rules_loop import LOOP_RULES
-from flatout.doctor.rules_warnings import WARNINGS
-from flatout.doctor.rules_workers import WORKER_RULES
+from flatout.doctor.rules.case import Case, look_at
+from flatout.doctor.rules.compute import COMPUTE_RULES
+from flatout.doctor.rules.data import DATA_RULES
+from flatout.doctor.rules.loop import LOOP_RULES
+from flatout.doctor.rules.warnings import WARNINGS
+from flatout.doctor.rules.workers import WORKER_RULES
 from flatout.doctor.verdict import give_verdict
 
 MIN_GAIN = 1.05

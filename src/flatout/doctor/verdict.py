@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flatout.doctor.record import Verdict
-from flatout.doctor.rules_case import Case
-from flatout.doctor.rules_compute import BUSY, advise_once, advise_precision, advise_threads, utilisation
-from flatout.doctor.rules_loop import advise_less_padding
-from flatout.doctor.rules_making import (
+from flatout.doctor.rules.case import Case
+from flatout.doctor.rules.compute import BUSY, advise_once, advise_precision, advise_threads, utilisation
+from flatout.doctor.rules.loop import advise_less_padding
+from flatout.doctor.rules.making import (
     has_small_files,
     is_augmentation,
     is_cold,
     stage_share,
 )
-from flatout.doctor.rules_workers import gain_of_workers, most_workers, wanted_workers
+from flatout.doctor.rules.workers import gain_of_workers, most_workers, wanted_workers
 from flatout.doctor.verdict_sentences import SENTENCES
 
 MIN_LOSS = 0.1
@@ -26,6 +26,8 @@ MIN_STEPS = 3
 """Steps without which there is nothing to say."""
 LONG_WAIT = 0.3
 """Part of a step that nobody waits by chance."""
+BESIDE = 0.3
+"""Part of a step that workers which are in time may take from it, by being beside it and by what they send."""
 DISEASES = (
     "healthy", "compute", "too_few_workers", "too_many_workers", "worker_restart", "slow_iterable",
     "slow_sample", "small_files", "cold_disk", "augmentation", "slow_decode", "huge_collate", "hand_over",
@@ -66,7 +68,8 @@ def is_the_loaders_fault(case: Case) -> bool:
     if ceiling is not None and ceiling.low <= 1.0 and case.share_of("wait") < LONG_WAIT:
         return False
     best_s = case.compute_s + case.extra_s
-    return case.explained_s * (1 - MIN_LOSS) >= best_s or case.loader.num_workers > most_workers(case)
+    is_late = case.in_time_s * (1 - MIN_LOSS) >= best_s or case.explained_s * (1 - BESIDE) >= best_s
+    return is_late or case.loader.num_workers > most_workers(case)
 
 
 def name_data_disease(case: Case) -> str:
@@ -82,14 +85,14 @@ def name_data_disease(case: Case) -> str:
     won = (1 - 1 / gain_of_workers(case, number)) / loss if loss > 0 else 0.0
     if number < current and current > most_workers(case) and won >= 0.4:
         return "too_many_workers"
-    if number > current and current < case.machine.num_cores and won >= 0.5:
+    if number > current and current < case.machine.num_cores and won >= 0.4:
         return "too_few_workers"
     return name_making(case)
 
 
 def name_making(case: Case) -> str:
     """Which part of a batch's making takes longest."""
-    if case.hand_over_s > case.stages_s:
+    if case.hand_over_s / 2 > case.stages_s:
         return "too_many_workers" if case.loader.num_workers > most_workers(case) else "hand_over"
     if stage_share(case, "collate") >= 0.4 and not case.has_default_collate:
         return "huge_collate"

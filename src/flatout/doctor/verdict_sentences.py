@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from flatout.doctor.rules_case import Case
-from flatout.doctor.rules_making import costliest, files_per_sample, stage_share
-from flatout.doctor.rules_words import count, duration, share, times
+from flatout.doctor.rules.case import Case
+from flatout.doctor.rules.making import costliest, files_per_sample, stage_share
+from flatout.doctor.rules.words import count, duration, share, times
 
 
 def _waiting(case: Case) -> str:
@@ -62,7 +62,11 @@ def _within_noise(case: Case) -> str:
         return ""
     if ceiling.low <= 1.0:
         return f" ({times(ceiling.low)} to {times(ceiling.high)}: noise)"
-    return " (batches are made in time, but other programs take the cores)" if ceiling.gain > 1.1 else ""
+    return (
+        " (batches are made in time, but whoever else is busy takes from the cores)"
+        if ceiling.gain > 1.1
+        else ""
+    )
 
 
 def _unknown(case: Case) -> str:

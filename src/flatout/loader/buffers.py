@@ -33,10 +33,12 @@ HUGE_BYTES = 4 << 20
 class _Loan(weakref.ref[Array]):
     """A view that somebody looks at, and the buffer behind it; weakref.finalize takes twice as long."""
 
-    __slots__ = ("buffer",)
+    __slots__ = ("buffer", "home")
     __hash__ = object.__hash__  # a reference has the hash of its array, which has none
     __eq__ = object.__eq__
     buffer: Array
+    home: weakref.ref[FreeBuffers]
+    """Weak: a tensor that outlives its loader must not hold on to all the idle buffers."""
 
 
 class FreeBuffers:
@@ -45,6 +47,7 @@ class FreeBuffers:
     def __init__(self) -> None:
         self._free: list[Array] = []
         self._lent: set[_Loan] = set()
+        self._home = weakref.ref(self)
         self._num_taken = 0
         self._num_idle = 0
 
@@ -73,11 +76,12 @@ class FreeBuffers:
         return cut_rows(rows.reshape(buffer.shape), sizes)
 
     def _await(self, view: Array, buffer: Array) -> None:
-        loan = _Loan(view, self._give_back)
-        loan.buffer = buffer
+        loan = _Loan(view, _give_back)
+        loan.buffer, loan.home = buffer, self._home
         self._lent.add(loan)
 
-    def _give_back(self, loan: _Loan) -> None:
+    def end(self, loan: _Loan) -> None:
+        """Nobody looks at a view any more."""
         self._lent.discard(loan)
         self._free.append(loan.buffer)
 
@@ -89,6 +93,13 @@ class FreeBuffers:
             return
         del self._free[: max(0, self._num_idle - SPARE) // 2]
         self._num_taken, self._num_idle = 0, len(self._free)
+
+
+def _give_back(loan: _Loan) -> None:
+    """Called when a view dies; its pool may be gone before it, and then its buffer goes, too."""
+    home = loan.home()
+    if home is not None:
+        home.end(loan)
 
 
 def cut_rows(rows: Array, sizes: Sequence[int]) -> list[torch.Tensor]:
@@ -141,11 +152,24 @@ class PinnedPool(BufferPool):
     under way, and it knows them by the tensor that it made."""
 
     def take(self, num_rows: int) -> Array:
-        dtype = torch.from_numpy(np.empty(0, self._dtype)).dtype
-        buffer: Array = torch.empty((num_rows, *self._row), dtype=dtype, pin_memory=True).numpy()
-        return buffer
+        return pinned_array((num_rows, *self._row), self._dtype)
+
+    def give_back(self, buffer: Array) -> None:
+        """Dropping it is giving it back."""
 
     def hand_out(self, buffer: Array, sizes: Sequence[int]) -> list[torch.Tensor]:
-        tensor = buffer.base
-        assert isinstance(tensor, torch.Tensor)
-        return list(tensor[: sum(sizes)].split(list(sizes)))
+        return list(torch.split(pinned_tensor(buffer)[: sum(sizes)], list(sizes)))
+
+
+def pinned_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Page-locked memory from torch; its contents are whatever was there."""
+    kind = torch.from_numpy(np.empty(0, dtype)).dtype
+    array: Array = torch.empty(shape, dtype=kind, pin_memory=True).numpy()
+    return array
+
+
+def pinned_tensor(array: Array) -> torch.Tensor:
+    """The tensor that torch made for such an array."""
+    tensor = array.base
+    assert isinstance(tensor, torch.Tensor)
+    return tensor

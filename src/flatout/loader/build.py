@@ -27,7 +27,7 @@ from flatout.loader.raw import RawSource
 from flatout.loader.resident import check_resident, free_bytes
 from flatout.loader.samples import mean_bytes
 from flatout.loader.standard import StandardDataset
-from flatout.loader.tiers import cache_rule, training_device
+from flatout.loader.tiers import arrival_device, batches_on_device, cache_rule, training_device
 from flatout.loader.transfer import Augment
 from flatout.store import StoreReader
 from flatout.types import Array
@@ -72,9 +72,14 @@ class FastBuilder:
         if split not in self.splits or not len(positions := self._store.positions(split)):
             return None
         self._preload(split, positions)
-        sample_bytes = mean_bytes(self._store, positions)
+        device = self._place(split, positions)
+        # Producers restore what stays in host memory; elsewhere batches wait as they are stored.
+        sample_bytes = mean_bytes(self._store, positions, is_restored=device is None)
         sized = with_mean_batch(settings, self._store, positions)
         decision = _decide(sized, self._machine, sample_bytes, is_fast=True)
+        if device is not None and self._machine.gpu is not None and not config.cache_on_device:
+            batch_bytes = sized.batch_size * sample_bytes
+            decision = batches_on_device(decision, batch_bytes, self._machine.gpu, self.notes)
         self.notes += [*decision.notes, *ragged_notes(settings)]
         return FastDataLoader(
             self._store,
@@ -86,7 +91,7 @@ class FastBuilder:
             num_workers=decision.num_workers,
             prefetch_factor=decision.prefetch_factor or 1,
             read=self._read_rule(settings, positions),
-            device=self._device(split, positions) if config.cache_on_device else None,
+            device=device,
             length_buckets=settings.length_buckets,
             max_tokens=settings.max_tokens,
             augment=self.augment if split == "train" else None,
@@ -102,6 +107,12 @@ class FastBuilder:
             cache=cache_rule(config, self._store, positions, self._machine, self.notes),
             on_device=config.cache_on_device,
         )
+
+    def _place(self, split: str, positions: Array) -> torch.device | None:
+        """Where the batches arrive; None: in host memory."""
+        if self._config.cache_on_device:
+            return self._device(split, positions)
+        return arrival_device(self._config, self._machine, self.notes)
 
     def _device(self, split: str, positions: Array) -> torch.device:
         """Where the split will be held; refused now rather than at the first batch."""

@@ -22,7 +22,7 @@ from flatout.loader.gather import Gather
 from flatout.loader.randomness import RandomWatch
 from flatout.loader.structure import Build, plan_build, take_apart
 from flatout.store.fill.filler import SHARD_BYTES, Filler, Found
-from flatout.store.fill.head import open_head
+from flatout.store.fill.head import HEAD, open_head
 from flatout.store.fill.known import Known
 from flatout.store.fingerprint import fingerprint_callable
 
@@ -63,8 +63,12 @@ def cached(
         raise CacheError(f"{type(dataset).__name__} has no length or no [index]; a map-style dataset is needed")
     folder, num_items = Path(directory), len(dataset)
     fingerprint = fingerprint_callable(dataset, {}, None if version is None else str(version))
+    num_checked = min(num_checked, num_items) if check else 0
+    is_new = clear or not (folder / HEAD).exists()
+    if num_checked and is_new:  # before anything is written, or cleared for a dataset that is refused
+        check_twice(dataset, num_items, num_checked)
     filler = Filler(folder, open_head(folder, fingerprint, num_items, clear=clear), shard_bytes)
-    if check and num_items and num_checked:
+    if num_checked and not is_new:
         known = np.flatnonzero(filler.known.place_of >= 0)
         if len(known):
             check_against(dataset, known, num_checked, filler.read)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -12,6 +12,7 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from flatout.errors import ConfigError, LoaderError
+from flatout.loader.collate import Collate
 from flatout.loader.fetch import KEY, ReadRule
 from flatout.loader.machine import Machine, describe_machine
 from flatout.loader.memory import check_preload
@@ -65,7 +66,7 @@ class FastDataset(Dataset[Any]):
     ) -> None:
         self.store = store if isinstance(store, StoreReader) else StoreReader(store)
         self.split = split
-        self.fields = tuple(_checked_fields(self.store, fields))
+        self.fields = tuple(checked_fields(self.store, fields))
         self.transform = transform
         self.cache_in_memory = cache_in_memory
         self.use_gpu_augment = use_gpu_augment
@@ -112,6 +113,11 @@ class FastDataset(Dataset[Any]):
         if self.transform is None or self.use_gpu_augment:
             return samples
         return [self.transform(sample) for sample in samples]
+
+    def collate(self, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """A `collate_fn` for fields whose samples differ in length: padded with zeros to the longest of the
+        batch, the lengths beside them as `NAME_length`. Others are stacked as torch does it."""
+        return Collate({name: self.store.fields[name] for name in self.fields})(samples)
 
     def __getstate__(self) -> dict[str, Any]:
         store = {"store": self.store.folder, "_index": self.store.meta.index}
@@ -167,7 +173,12 @@ def split_positions(store: StoreReader, split: str | None) -> Array:
     return found
 
 
-def _checked_fields(store: StoreReader, fields: Sequence[str] | None) -> Sequence[str]:
+def checked_fields(store: StoreReader, fields: Sequence[str] | None) -> Sequence[str]:
+    """The fields that are read; all by default.
+
+    Raises:
+        ConfigError: the store has no such field, or one that clashes with `key`.
+    """
     if KEY in store.fields:
         raise ConfigError(f"a field called '{KEY}' clashes with what every sample has; rename it")
     if fields is None:

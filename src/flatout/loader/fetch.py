@@ -24,6 +24,7 @@ from flatout.loader.ragged import RaggedRows
 from flatout.loader.restored import RestoredPart, can_restore
 from flatout.loader.rows import FixedRows
 from flatout.loader.stored import StoredRows, StoredSamples
+from flatout.loader.values import open_values
 from flatout.store import StoreReader, layout
 from flatout.types import Array, FieldSpec
 
@@ -104,6 +105,7 @@ class Fetcher:
         self._damage = damage or DamageLog()
         self._rule = rule
         self._places = Places.of(store, positions)
+        self._is_pinned = is_pinned
         self._make_pool = PinnedPool if is_pinned else BufferPool
         self._restores = restores
         self._fixed: dict[str, Part] = {}
@@ -191,8 +193,10 @@ class Fetcher:
         store, places, rule = self.store, self._places, self._rule
         check = None if rule.crc == "off" else CrcCheck(store, spec, places, always=rule.crc == "always")
         if spec.is_ragged:
-            io, cache = "mmap" if self._files is None else "pread", self._caches.get(spec.name)
-            self._ragged[spec.name] = RaggedRows(store, spec, places, rule.ragged, check, io, cache)
+            values = open_values(store, spec, places, self._files, self._caches.get(spec.name))
+            self._ragged[spec.name] = RaggedRows(
+                store, spec, places, rule.ragged, check, values, self._is_pinned
+            )
             return
         shape = tuple(n or 0 for n in spec.shape)
         check = check if math.prod(shape) else None  # an empty sample has no bytes to check
@@ -210,10 +214,12 @@ class Fetcher:
             self._fixed[f"{spec.name}{SCALE}"] = LoadedPart(scales)
 
     def _open_stored(self, spec: FieldSpec, shape: tuple[int, ...], check: CrcCheck | None) -> GatheredPart:
-        store, places = self.store, self._places
-        rows: FixedRows = StoredRows(StoredSamples(store, spec.name, places, self._caches.get(spec.name)))
+        store, places, files = self.store, self._places, self._files
+        rows: FixedRows
         if spec.compression == "none":
-            rows = open_fixed(store, spec, places, self._files)
+            rows = open_fixed(store, spec, places, files, self.batch_size)
+        else:
+            rows = StoredRows(StoredSamples.of(store, spec, places, files, self._caches.get(spec.name)))
         return GatheredPart(rows, self._make_pool(shape, spec.stored_dtype), check)
 
     def _scales(self, spec: FieldSpec) -> Array:

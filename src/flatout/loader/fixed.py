@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
-from flatout.loader.announce import announce
+from flatout.loader.announce import announce, expect_no_neighbours
 from flatout.loader.mapped import Extent, MappedRows, can_map, map_rows
 from flatout.loader.places import Places
 from flatout.loader.pread import Files, PreadRows
@@ -18,6 +20,16 @@ from flatout.types import Array, FieldSpec
 
 SMALL_BYTES = 64
 """Rows up to this size (labels, scalars, scales) are loaded when the loader opens."""
+STREAM_BYTES = 4 << 20
+"""Batches from this size on are written past the CPU's caches, in which they would not be found any more.
+Samples/s: (3, 224, 224) uint8 in batches of 64 from 81,000 to 133,000, (1, 96, 160, 160) float16 from 3,000 to
+4,500."""
+
+_log = logging.getLogger(__name__)
+
+
+Stream = Callable[[int, int, Array, int], None]
+"""Address of a table, bytes of a row, places of rows and an address to copy them to."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,8 @@ class OneRange(FixedRows):
 
     mapped: MappedRows
     places: Places
+    stream: Stream | None = None
+    """How large batches are gathered; None: as small ones."""
 
     def look_up(self, positions: Array) -> Array:
         at = self.mapped.first_row[self.places.shards[positions]]
@@ -43,8 +57,12 @@ class OneRange(FixedRows):
         return at
 
     def gather(self, found: Array, out: Array) -> None:
+        rows = self.mapped.rows
+        if self.stream is not None and len(found) * rows[0].nbytes >= STREAM_BYTES:
+            self.stream(rows.ctypes.data, rows[0].nbytes, found, out.ctypes.data)
+            return
         # mode="clip" lets NumPy write straight into `out`; the loader has checked the bounds of the positions.
-        np.take(self.mapped.rows, found, axis=0, out=out[: len(found)], mode="clip")
+        np.take(rows, found, axis=0, out=out[: len(found)], mode="clip")
 
     def announce(self, found: Array) -> None:
         announce(self.mapped, found)
@@ -64,11 +82,14 @@ class RowByRow(FixedRows):
             out[at] = self.store.shard(shard).data(self.name)[row]
 
 
-def open_fixed(store: StoreReader, spec: FieldSpec, places: Places, files: Files | None = None) -> FixedRows:
+def open_fixed(
+    store: StoreReader, spec: FieldSpec, places: Places, files: Files | None = None, batch_size: int = 1
+) -> FixedRows:
     """The fastest reader that this field and system allow.
 
     Args:
         files: given, rows are read by calls; otherwise shards are mapped.
+        batch_size: rows that are gathered at once, as a rule.
     """
     shape = tuple(n or 0 for n in spec.shape)
     row_bytes = spec.stored_dtype.itemsize * math.prod(shape)
@@ -78,8 +99,23 @@ def open_fixed(store: StoreReader, spec: FieldSpec, places: Places, files: Files
     if files is not None:
         return PreadRows(extents, places, row_bytes, files)
     if can_map(extents, row_bytes):
-        return OneRange(map_rows(extents, spec.stored_dtype, shape), places)
+        mapped = map_rows(extents, spec.stored_dtype, shape)
+        expect_no_neighbours(mapped.rows)
+        is_large = row_bytes * batch_size >= STREAM_BYTES  # for others Numba, half a second, is not imported
+        return OneRange(mapped, places, stream_rows() if is_large else None)
     return RowByRow(store, spec.name, places)
+
+
+@cache
+def stream_rows() -> Stream | None:
+    """The compiled gather, or None where Numba is not installed or does not know this Python or NumPy."""
+    try:
+        from flatout.loader.stream_kernels import gather
+    except ImportError as error:
+        _log.info("large batches are copied without compiled code: %s", error)
+        return None
+    gather(0, 1, np.empty(0, np.int64), 0)  # compiled here, before there are threads that a fork could cut off
+    return gather
 
 
 def is_small(spec: FieldSpec) -> bool:

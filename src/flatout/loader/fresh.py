@@ -14,6 +14,7 @@ from flatout.errors import ConfigError, MissingDependencyError, SourceError
 from flatout.source import hash_key, load_object
 from flatout.store import StoreReader
 from flatout.store.commit import read_quarantine
+from flatout.store.field_parts import code_params, field_parts
 from flatout.store.fingerprint import (
     Fingerprint,
     explain_difference,
@@ -21,7 +22,7 @@ from flatout.store.fingerprint import (
     fingerprint_settings,
 )
 from flatout.store.index import read_index
-from flatout.store.job import Job, field_parts, import_folders, job_from_config, with_recorded
+from flatout.store.job import Job, import_folders, job_from_config, with_recorded
 from flatout.store.metadata import ROOT
 from flatout.store.samples import RowFinder, row_hashes
 from flatout.store.versions import classes_of_root
@@ -83,7 +84,8 @@ class _Comparison:
             if config.transform_version is None:  # otherwise its code does not count, and need not be here
                 import_folders(config)
                 target = load_object(config.transform)
-            return fingerprint_callable(target, config.transform_params, config.transform_version)
+            params = code_params(config.transform_params, config.fields)
+            return fingerprint_callable(target, params, config.transform_version)
         if config.names_all_fields:
             return fingerprint_settings(field_parts(config.fields))
         return None if config.manifest is None else self._read().fingerprint

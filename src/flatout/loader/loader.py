@@ -13,13 +13,13 @@ from flatout.errors import LoaderStateError
 from flatout.lazy import cached_property
 from flatout.loader.batches import Batches
 from flatout.loader.cache import CacheStats
-from flatout.loader.dataset import FastDataset, split_positions
+from flatout.loader.dataset import FastDataset, checked_fields, split_positions
 from flatout.loader.fetch import ReadRule, restore
 from flatout.loader.kept import Kept
 from flatout.loader.lengths import planned_lengths
 from flatout.loader.machine import count_cores
 from flatout.loader.maker import BatchMaker
-from flatout.loader.order import Order, Sequential, Shuffled
+from flatout.loader.order import Order, Sequential, Shuffled, check_choices
 from flatout.loader.padding import batch_rows, padding_share, plain_rows
 from flatout.loader.plan import BatchPlan
 from flatout.loader.platform import most_producers
@@ -50,9 +50,9 @@ class FastDataLoader:
         self,
         store: StoreReader | FastDataset | str | Path,
         batch_size: int = 8,
+        shuffle: bool = False,
         *,
         split: str | None = None,
-        shuffle: bool = False,
         order: Order | None = None,
         seed: int = 0,
         drop_last: bool = False,
@@ -74,9 +74,11 @@ class FastDataLoader:
         device, and the epoch it belongs to; what it returns is the batch.
 
         Raises:
-            ConfigError: there is no such split, nothing is ragged, a sample alone exceeds `max_tokens`, or a
-                given dataset has a transform, which would not be run.
+            ConfigError: there is no such split or field, nothing is ragged, a sample alone exceeds
+                `max_tokens`, `order` chooses from another number of samples, or a given dataset has a
+                transform, which would not be run.
         """
+        self._dataset = store if isinstance(store, FastDataset) and split in (None, store.split) else None
         if isinstance(store, FastDataset):
             read = read or store.read_rule
             split, store = store.split if split is None else split, store.store
@@ -89,8 +91,10 @@ class FastDataLoader:
         self._seed = seed
         self._positions = split_positions(self.store, split)
         self._read = read or ReadRule()
+        checked_fields(self.store, self._read.fields)
         num_samples = len(self._positions)
         order = order or (Shuffled(num_samples, seed) if shuffle else Sequential(num_samples))
+        check_choices(order, num_samples)
         lengths = None
         if length_buckets or max_tokens is not None:
             lengths = planned_lengths(self.store, self._positions, self._read.ragged, max_tokens)
@@ -123,6 +127,14 @@ class FastDataLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         return _Cursor(self)
+
+    @property
+    def dataset(self) -> FastDataset:
+        """The split sample by sample: the dataset that was given, or one that reads as this loader does."""
+        if self._dataset is None:
+            read = self._read
+            self._dataset = FastDataset(self.store, self.split, fields=read.fields, crc=read.crc, io=read.io)
+        return self._dataset
 
     def set_epoch(self, epoch: int) -> None:
         """The next iterator runs this epoch: from its start, or from where a loaded state of it stood."""
@@ -227,6 +239,7 @@ class FastDataLoader:
             return spare
         if spare is not None:
             spare.close()
+        self._transfer.open()
         fetcher = self._kept.fetcher(
             self.store, self._positions, batches.largest, self._transfer, self._restores_early
         )

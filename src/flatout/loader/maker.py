@@ -23,6 +23,8 @@ from flatout.types import Array
 
 AHEAD_BYTES = 32 << 20
 """Rows are announced to the system this far ahead of their use."""
+MOST_AHEAD = 64
+"""Batches, however small they are."""
 STRETCH_SAMPLES = 4096
 """Samples looked up together. A lookup in a thread whose caches are full of batches takes five times as long as
 in a quiet one, so that doing it for each unit of 256 samples cost a tenth of the speed."""
@@ -90,15 +92,16 @@ class BatchMaker:
         self._crop_seed = lru_cache(8)(partial(crop_seed, seed))
         self._faults = FaultWatch()
         rows = self._rows_per_batch
-        self._ahead = max(2, min(64, AHEAD_BYTES // max(fetcher.bytes_per_row * rows, 1)))
+        self._ahead = max(2, min(MOST_AHEAD, AHEAD_BYTES // max(fetcher.bytes_per_row * rows, 1)))
         num_units = min(STRETCH_SAMPLES // max(rows, 1), batches.num_batches) // self.unit
         self._length = self.unit * max(1, num_units)
         self._stretches: dict[int, _Stretch] = {}
+        self._announced = 0
+        """Number of the first batch that is not announced yet."""
 
     def __call__(self, first: int, count: int) -> list[Sent]:
         if self._faults.is_cold or self._fetcher.is_blind:
-            for number in range(first + self._ahead, first + self._ahead + count):
-                self._fetcher.announce(self._find(number, 1)[1])
+            self._announce(first, first + self._ahead + count)
         stretch, wanted, sizes = self._find(first, count)
         at = first - stretch.first
         seeds = [self._crop_seed(epoch) for epoch in stretch.epochs[at : at + count]]
@@ -112,6 +115,13 @@ class BatchMaker:
                 counts = torch.arange(size) < num_valid
                 batch[VALID] = batch[VALID] & counts if VALID in batch else counts
         return [self._transfer.send(batch) for batch in run]
+
+    def _announce(self, first: int, stop: int) -> None:
+        """The batches up to `stop` that are not announced yet; if threads come between, some are twice."""
+        start, self._announced = max(first, self._announced), max(stop, self._announced)
+        with suppress(Exception):  # of a batch that nobody has asked for yet: raised again for who does
+            for number in range(start, stop):
+                self._fetcher.announce(self._find(number, 1)[1])
 
     @property
     def _rows_per_batch(self) -> int:

@@ -13,6 +13,8 @@ PRELOAD_SHARE = 0.9
 training's."""
 CACHE_SHARE = 0.25
 """Share of the free memory that one loader's decompressed samples may take, whatever `cache_size` says."""
+DEVICE_SHARE = 0.05
+"""Share of a GPU's memory that batches made ahead may take; the rest is the training's."""
 
 
 @dataclass(frozen=True, slots=True)

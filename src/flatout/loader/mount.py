@@ -7,8 +7,10 @@ read, are 0.2 mapped and 0.8 by announced calls.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,9 +32,17 @@ class Opened(NamedTuple):
 def open_as(store: StoreReader, io: str) -> Opened:
     """The store as `io` says: itself for `mmap`; for `pread` the same version without a single map."""
     if choose_io(io, store.folder, sum(shard.size for shard in store.meta.shards)) == "mmap":
+        _name_signals()
         return Opened(store, None)
     files = Files()
     return Opened(store.reading_through(files.open), files)
+
+
+def _name_signals() -> None:
+    """A shard that is cut short or cannot be read while it is mapped kills the process: let it say where."""
+    if not faulthandler.is_enabled():
+        with suppress(AttributeError, OSError, RuntimeError, ValueError):  # there is no stderr to write to
+            faulthandler.enable()
 
 
 def choose_io(asked: str, folder: Path, num_bytes: int = 0, memory_bytes: int | None = None) -> str:

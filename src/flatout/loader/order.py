@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from flatout.errors import ConfigError
 from flatout.lazy import cached_property
@@ -72,7 +72,7 @@ class Weighted:
         return f"weighted-{VERSION}-{digest_of(self.cumulative)}"
 
     @classmethod
-    def of(cls, weights: NDArray[np.float64], seed: int = 0, num_samples: int | None = None) -> Weighted:
+    def of(cls, weights: ArrayLike, seed: int = 0, num_samples: int | None = None) -> Weighted:
         """An epoch of `num_samples` draws (as many as there are weights by default).
 
         Raises:
@@ -82,6 +82,11 @@ class Weighted:
         if not np.isfinite(weights).all() or (weights < 0).any() or not weights.sum() > 0:
             raise ConfigError("weights must be finite, not negative, and not all 0")
         return cls(num_samples or len(weights), np.cumsum(weights) / weights.sum(), seed)
+
+    @property
+    def num_choices(self) -> int:
+        """Samples that there are to choose from."""
+        return len(self.cumulative)
 
     def stretch(self, epoch: int, start: int, stop: int) -> Positions:
         uniforms = draw_uniforms(child_seed(self.seed, "weighted", epoch=epoch), start, stop)
@@ -103,10 +108,16 @@ class Balanced:
         return f"balanced-{VERSION}-{digest_of(*self.members)}"
 
     @classmethod
-    def of(cls, labels: NDArray[np.int64], seed: int = 0, num_samples: int | None = None) -> Balanced:
+    def of(cls, labels: ArrayLike, seed: int = 0, num_samples: int | None = None) -> Balanced:
         """From the label of each sample of the split."""
+        labels = np.asarray(labels)
         members = tuple(np.flatnonzero(labels == label).astype(np.int64) for label in np.unique(labels))
         return cls(num_samples or len(labels), members, seed)
+
+    @property
+    def num_choices(self) -> int:
+        """Samples that there are to choose from."""
+        return sum(len(members) for members in self.members)
 
     def stretch(self, epoch: int, start: int, stop: int) -> Positions:
         places = np.arange(start, stop, dtype=np.int64)
@@ -125,6 +136,20 @@ class Balanced:
                 )
                 found[mine[chosen]] = members[shuffled]
         return found
+
+
+def check_choices(order: Order, num_samples: int) -> None:
+    """Refuse an order that was made for other samples: weights or labels of the whole store for one split.
+
+    Raises:
+        ConfigError: with both numbers.
+    """
+    choices = getattr(order, "num_choices", num_samples)
+    if choices != num_samples:
+        raise ConfigError(
+            f"order {order.name} chooses from {choices:,} samples, and the split has {num_samples:,}: give it "
+            "one weight or label for each sample of the split, in the split's order"
+        )
 
 
 def digest_of(*arrays: NDArray[np.generic]) -> str:

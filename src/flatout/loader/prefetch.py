@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,15 +20,16 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from flatout.errors import LoaderError
+from flatout.loader.switching import switching
 
 Item = TypeVar("Item")
 Make = Callable[[int, int], list[Item]]
 
 POLL_S = 1.0
 _GONE = "the producers are gone; was the loader closed or used in a fork?"
-SWITCH_S = 5e-4
-"""Interpreter's switch interval while producers live: with a busy main thread the default of 5 ms costs
-20-40 % waiting."""
+DROP_WAIT_S = 5.0
+"""Longest that whoever drops a stream waits for its producers. The collector drops one wherever it happens to
+run: also in a thread that holds a lock (of the cache, the log, an import) which a producer waits for."""
 SLOTS = 256
 """Room for units that are made ahead: a stream can be widened up to here while it runs; 256 take 45 us."""
 
@@ -54,7 +55,7 @@ class Prefetcher(Generic[Item]):
         """Number of the first unit that may not be made yet."""
         self._ready: list[Item] = []
         self._threads: list[_Producer] = []
-        self._finalizer = weakref.finalize(self, _close, self._belt, self._threads, self.pid)
+        self._finalizer = weakref.finalize(self, _close, self._belt, self._threads, self.pid, DROP_WAIT_S)
         _close_at_exit()
         _living.add(self)
         self.resize(num_threads, depth)
@@ -95,8 +96,9 @@ class Prefetcher(Generic[Item]):
             self._hire(num_threads)
 
     def close(self) -> None:
-        """Stop the producers and wait for them."""
-        self._finalizer()
+        """Stop the producers and wait for them, however long their units take."""
+        if self._finalizer.detach() is not None:
+            _close(self._belt, self._threads, self.pid)
 
     def _next_unit(self) -> list[Item]:
         belt, number = self._belt, self._at
@@ -123,7 +125,7 @@ class Prefetcher(Generic[Item]):
         """Start the producers that are missing; those too many leave after their next unit."""
         self._belt.num_producers = num_threads
         if num_threads and not self._threads:
-            _switching.enter()
+            switching.enter()
         working = {thread.number for thread in self._threads if thread.is_alive()}
         for number in sorted(set(range(num_threads)) - working):
             thread = _Producer(self._belt, number)
@@ -220,20 +222,27 @@ def _produce(belt: _Belt, own_number: int) -> None:
             belt.slot(number).put([_Failure(error)])
 
 
-def _close(belt: _Belt, threads: list[_Producer], pid: int) -> None:
+def _close(belt: _Belt, threads: list[_Producer], pid: int, timeout_s: float | None = None) -> None:
     belt.is_closed = True
     if os.getpid() != pid:  # a forked child has no threads to wait for
         return
     for _ in threads:
         belt.room.put(-1)
-    # A producer that collects a Prefetcher waits for nobody: others may wait for a lock that it holds. Those of
-    # one loader share its cache.
-    if not isinstance(threading.current_thread(), _Producer):
-        for thread in threads:
-            if thread.ident is not None:  # it was started
-                thread.join()
-    if threads:
-        _switching.leave()
+    try:
+        # A producer that collects a Prefetcher waits for nobody: others may wait for a lock that it holds.
+        # Those of one loader share its cache.
+        if not isinstance(threading.current_thread(), _Producer):
+            _join(threads, timeout_s)
+    finally:
+        if threads:
+            switching.leave()
+
+
+def _join(threads: list[_Producer], timeout_s: float | None) -> None:
+    until_s = None if timeout_s is None else time.monotonic() + timeout_s
+    for thread in threads:
+        if thread.ident is not None:  # it was started
+            thread.join(None if until_s is None else max(0.0, until_s - time.monotonic()))
 
 
 _living: weakref.WeakSet[Prefetcher[Any]] = weakref.WeakSet()
@@ -251,37 +260,3 @@ def _close_at_exit() -> None:
 def _close_living() -> None:
     for stream in list(_living):
         stream.close()
-
-
-class _Switching:
-    """Lowers the interpreter's switch interval while any producer lives, and puts it back."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # a finaliser may leave while its thread enters
-        self._pid = os.getpid()
-        self._count = 0
-        self._before = 0.0
-
-    def enter(self) -> None:
-        if self._pid != os.getpid():
-            self._start_anew()
-        with self._lock:
-            if self._count == 0:
-                self._before = sys.getswitchinterval()
-                sys.setswitchinterval(min(self._before, SWITCH_S))
-            self._count += 1
-
-    def leave(self) -> None:
-        with self._lock:
-            self._count -= 1
-            if self._count == 0:
-                sys.setswitchinterval(self._before)
-
-    def _start_anew(self) -> None:
-        """A forked child has no producers, whatever its parent had."""
-        if self._count:
-            sys.setswitchinterval(self._before)
-        self._lock, self._count, self._pid = threading.RLock(), 0, os.getpid()
-
-
-_switching = _Switching()

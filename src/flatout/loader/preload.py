@@ -5,7 +5,6 @@ Rows of uncompressed fields are never copied into memory of our own: they would 
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,7 +15,8 @@ from flatout.loader.machine import Machine
 from flatout.loader.memory import check_preload
 from flatout.loader.places import Places
 from flatout.loader.pread import unreadable
-from flatout.store import ShardReader, StoreReader, layout
+from flatout.loader.ranges import byte_ranges
+from flatout.store import ShardReader, StoreReader
 from flatout.types import Array, FieldSpec
 
 GAP_BYTES = 128 << 10
@@ -51,23 +51,8 @@ def _stretches(store: StoreReader, places: Places, specs: Sequence[FieldSpec]) -
     for number in np.unique(places.shards).tolist():
         rows = places.rows[places.shards == number].astype(np.int64)
         shard = store.shard(number)
-        found = [_byte_ranges(shard, spec, rows) for spec in specs]
+        found = [byte_ranges(shard, spec, rows) for spec in specs]
         yield number, _joined(np.concatenate(found or [np.empty((0, 2), np.int64)]))
-
-
-def _byte_ranges(shard: ShardReader, spec: FieldSpec, rows: Array) -> Array:
-    """(rows, 2): where the samples of one field stand in the file."""
-    if spec.compression != "none":
-        chunks = shard.tables[layout.chunks_path(spec.name)][rows]
-        return np.stack([chunks[:, 0], chunks.sum(axis=1)], axis=1)
-    offset, item = shard.offset_of(spec.name), spec.stored_dtype.itemsize
-    if offset is None:
-        return np.empty((0, 2), np.int64)
-    if spec.is_ragged:
-        edges = shard.tables[layout.offsets_path(spec.name)]
-        return offset + np.stack([edges[rows], edges[rows + 1]], axis=1) * item
-    row_bytes = item * math.prod(n or 0 for n in spec.shape)
-    return offset + np.stack([rows, rows + 1], axis=1) * row_bytes
 
 
 def _joined(ranges: Array) -> Array:

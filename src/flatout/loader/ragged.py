@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from flatout.loader.buffers import FreeBuffers
-from flatout.loader.cache import SampleCache
+from flatout.loader.buffers import FreeBuffers, pinned_array, pinned_tensor
 from flatout.loader.crc import CrcCheck
 from flatout.loader.crop import crop_starts
 from flatout.loader.fixed import load_table
 from flatout.loader.lengths import RaggedRule, length_axis
 from flatout.loader.places import Places
-from flatout.loader.values import open_values
+from flatout.loader.values import Values
 from flatout.store import StoreReader, layout
 from flatout.store.encode import restore
 from flatout.types import Array, FieldSpec
@@ -35,15 +34,16 @@ class RaggedRows:
         places: Places,
         rule: RaggedRule,
         check: CrcCheck | None,
-        io: str = "mmap",
-        cache: SampleCache | None = None,
+        values: Values,
+        is_pinned: bool = False,
     ) -> None:
         self._check = check
         self._spec = spec
         self._rule = rule
-        self._values = open_values(store, spec, places, io, cache)
+        self._values = values
         is_quantised = layout.is_quantised(spec)
-        self._pool = FlatPool(np.dtype(spec.dtype) if is_quantised else spec.stored_dtype)
+        make_pool = PinnedFlatPool if is_pinned else FlatPool
+        self._pool = make_pool(np.dtype(spec.dtype) if is_quantised else spec.stored_dtype)
         self._axis = length_axis(spec)
         self._shapes = _Shapes(store, spec, places)
         self._scales = _table(store, layout.scale_path(spec.name), places) if is_quantised else None
@@ -182,3 +182,13 @@ class FlatPool:
 
     def hand_out(self, buffer: Array, view: Array) -> torch.Tensor:
         return self._free.lend(buffer, view)
+
+
+class PinnedFlatPool(FlatPool):
+    """The same in page-locked memory, for copies to CUDA; torch recycles it, see `PinnedPool`."""
+
+    def take(self, num_items: int) -> Array:
+        return pinned_array((num_items,), self._dtype)
+
+    def hand_out(self, buffer: Array, view: Array) -> torch.Tensor:
+        return pinned_tensor(buffer)[: view.size].view(view.shape)

@@ -109,10 +109,12 @@ class StandardDataset(Dataset[Any]):
         if not isinstance(self._maker, FieldsMaker):
             return [self._make(at)[name].numpy() for at in range(len(self))]
         section: Any = self._maker.fields[name]
-        convert, found = make_value(name, section), []
+        convert, found, spec = make_value(name, section), [], self.fields[name]
         for number, cell in enumerate(self._manifest.table[section.column or name].to_pylist()):
             try:
-                found.append(convert(cell))
+                value = convert(cell)
+                is_whole = spec.encoding == "none"
+                found.append(value if is_whole else self._tensor(spec, {name: value}, False).numpy())
             except SampleError as error:
                 raise self._bad(self._manifest.rows([number])[0], error) from error
         return [found[number] for number in self._rows.tolist()]

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 from flatout.loader.cache import SampleCache
 from flatout.loader.places import Places
+from flatout.loader.pread import Files
 from flatout.loader.rows import FixedRows
+from flatout.loader.told_files import ToldFiles
 from flatout.store import StoreReader
-from flatout.types import Array
+from flatout.types import Array, FieldSpec
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,26 @@ class StoredSamples:
     name: str
     places: Places
     cache: SampleCache | None = None
+    told: ToldFiles | None = None
+    """What is told ahead of reads by calls; None: the store is mapped."""
+
+    @classmethod
+    def of(
+        cls,
+        store: StoreReader,
+        spec: FieldSpec,
+        places: Places,
+        files: Files | None = None,
+        cache: SampleCache | None = None,
+    ) -> StoredSamples:
+        """A field's samples.
+
+        Args:
+            files: what the store is read with, if by calls.
+            cache: where decompressed samples are kept.
+        """
+        told = None if files is None else ToldFiles.of(store, spec, places, files)
+        return cls(store, spec.name, places, cache, told)
 
     def read(self, position: int) -> Array:
         """One sample as stored (encoded, decompressed), not to be written to.
@@ -37,6 +59,11 @@ class StoredSamples:
                 self.cache.put(position, found)
         return found
 
+    def announce(self, positions: Array) -> None:
+        """These samples are wanted soon."""
+        if self.told is not None:
+            self.told.announce(positions)
+
 
 @dataclass(frozen=True)
 class StoredRows(FixedRows):
@@ -47,3 +74,6 @@ class StoredRows(FixedRows):
     def gather(self, found: Array, out: Array) -> None:
         for at, position in enumerate(found.tolist()):
             out[at] = self.samples.read(position)
+
+    def announce(self, found: Array) -> None:
+        self.samples.announce(found)

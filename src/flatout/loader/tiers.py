@@ -1,13 +1,16 @@
-"""Tiers: where the samples of a config are kept between epochs: decompressed in memory, or on the device."""
+"""Tiers: where a config's samples are kept between epochs, and where its batches arrive."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 
 from flatout.config import Config
 from flatout.loader.cache import CacheRule
-from flatout.loader.machine import Machine
-from flatout.loader.memory import CACHE_SHARE
+from flatout.loader.machine import Gpu, Machine
+from flatout.loader.memory import CACHE_SHARE, DEVICE_SHARE
+from flatout.loader.platform import Decision
 from flatout.loader.samples import mean_bytes
 from flatout.store import StoreReader
 from flatout.types import Array
@@ -48,3 +51,24 @@ def training_device(config: Config, machine: Machine, notes: list[str]) -> torch
         notes.append(f"device: {config.device} is not there; the CPU is used")
         return torch.device("cpu")
     return torch.device(config.device)
+
+
+def arrival_device(config: Config, machine: Machine, notes: list[str]) -> torch.device | None:
+    """Where a store's batches arrive: on the CUDA device of the training; None: they stay in host memory."""
+    device = training_device(config, machine, notes)
+    return device if device.type == "cuda" else None
+
+
+def batches_on_device(decision: Decision, batch_bytes: int, gpu: Gpu, notes: list[str]) -> Decision:
+    """As decided, but no more batches ahead than their share of the GPU's memory holds: they wait there."""
+    prefetch_factor = decision.prefetch_factor or 1
+    most = max(1, int(gpu.memory_bytes * DEVICE_SHARE) // max(1, batch_bytes))
+    if decision.num_workers * prefetch_factor <= most:
+        return decision
+    num_workers = min(decision.num_workers, most)
+    notes.append(
+        f"prefetch_factor: {decision.num_workers} x {prefetch_factor} batches of {bytes_text(batch_bytes)} "
+        f"would wait on the GPU; {num_workers} x {most // num_workers} do, {DEVICE_SHARE:.0%} of its "
+        f"{bytes_text(gpu.memory_bytes)}"
+    )
+    return replace(decision, num_workers=num_workers, prefetch_factor=most // num_workers)

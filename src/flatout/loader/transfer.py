@@ -44,6 +44,15 @@ class Transfer:
         """What is given to the device in it runs on the stream that `send` uses, one after the other."""
         return torch.cuda.stream(self._side()) if self.device.type == "cuda" else nullcontext()
 
+    def open(self) -> None:
+        """To be called once by the thread that will receive, before anything is sent.
+
+        `cuda` without a number is the device that is current in a thread: there the one that the training has
+        chosen, in a producer always the first.
+        """
+        if self.device.type == "cuda":
+            self._side()
+
     def send(self, batch: Batch, finish: Callable[[Batch], Batch] = lambda batch: batch) -> Sent:
         """Start the copy and then, on the same stream, `finish`, what is to be done to it on the device."""
         if self.device.type == "cpu":

@@ -12,6 +12,7 @@ from flatout.loader.cache import SampleCache
 from flatout.loader.fixed import load_table
 from flatout.loader.mapped import Extent, can_map, map_rows
 from flatout.loader.places import Places
+from flatout.loader.pread import Files
 from flatout.loader.stored import StoredSamples
 from flatout.store import StoreReader, layout
 from flatout.types import Array, FieldSpec
@@ -54,20 +55,24 @@ class ShardValues:
         return [self.samples.read(position).reshape(-1) for position in positions.tolist()]
 
     def announce(self, positions: Array) -> None:
-        """Nothing to do: they are read by calls, or are few bytes."""
+        self.samples.announce(positions)
 
 
 def open_values(
-    store: StoreReader, spec: FieldSpec, places: Places, io: str, cache: SampleCache | None = None
+    store: StoreReader,
+    spec: FieldSpec,
+    places: Places,
+    files: Files | None = None,
+    cache: SampleCache | None = None,
 ) -> Values:
     """The fastest reader that this field and system allow.
 
     Args:
+        files: what the store is read with, if by calls; None: it is mapped.
         cache: where decompressed samples are kept.
     """
-    one_by_one = ShardValues(StoredSamples(store, spec.name, places, cache))
-    if not spec.is_ragged or spec.compression != "none" or io != "mmap":
-        return one_by_one
+    if not spec.is_ragged or spec.compression != "none" or files is not None:
+        return ShardValues(StoredSamples.of(store, spec, places, files, cache))
     shards = [store.shard(number) for number in range(len(store.meta.shards))]
     offsets = [shard.tables[layout.offsets_path(spec.name)] for shard in shards]
     extents = [
@@ -75,7 +80,7 @@ def open_values(
         for shard, edges in zip(shards, offsets, strict=True)
     ]
     if not any(extent.num_rows for extent in extents) or not can_map(extents, spec.stored_dtype.itemsize):
-        return one_by_one
+        return ShardValues(StoredSamples.of(store, spec, places))
     mapped = map_rows(extents, spec.stored_dtype, ())
     first = mapped.first_row[places.shards]
     starts = first + load_table([edges[:-1] for edges in offsets], places)

@@ -18,6 +18,8 @@ from flatout.report.steps import StepTable
 
 SLIGHT = 0.02
 """Speeds closer than that are called the same: runs differ as much by themselves."""
+FEW_STEPS = 20
+"""A speed of fewer steps says little, and the verdict says so."""
 _LOADER_SETTINGS = (
     "num_workers",
     "batch_size",
@@ -113,7 +115,12 @@ def _compare_runs(first: RunRecord, second: RunRecord) -> Comparison:
         kind="run",
         names=names,
         records=(first, second),
-        verdict=_verdict(names, speed[0], is_same_machine=not _differ(first.machine, second.machine)),
+        verdict=_verdict(
+            names,
+            speed[0],
+            is_same_machine=not _differ(first.machine, second.machine),
+            num_steps=min(first.speed.num_steps, second.speed.num_steps),
+        ),
         settings=tuple(differences(first.config, second.config)),
         speed=speed,
         metrics=tuple(metrics),
@@ -128,7 +135,12 @@ def _compare_doctors(first: DoctorRecord, second: DoctorRecord) -> Comparison:
         kind="doctor",
         names=names,
         records=(first, second),
-        verdict=_verdict(names, speed[0], is_same_machine=not _differ(first.machine, second.machine)),
+        verdict=_verdict(
+            names,
+            speed[0],
+            is_same_machine=not _differ(first.machine, second.machine),
+            num_steps=min(len(first.steps), len(second.steps)),
+        ),
         settings=tuple(differences(_doctor_settings(first), _doctor_settings(second))),
         speed=speed,
         metrics=(),
@@ -181,7 +193,7 @@ def _both(first: Iterable[Measure], second: Iterable[Measure]) -> tuple[Measure,
     return tuple(each for at, each in enumerate(found) if at == 0 or (each.first, each.second) != (None, None))
 
 
-def _verdict(names: tuple[str, str], speed: Measure, *, is_same_machine: bool) -> str:
+def _verdict(names: tuple[str, str], speed: Measure, *, is_same_machine: bool, num_steps: int) -> str:
     told, ratio = f"{names[1]} against {names[0]}: ", speed.ratio
     if not ratio:
         return f"{told}one of them measured no speed."
@@ -190,6 +202,7 @@ def _verdict(names: tuple[str, str], speed: Measure, *, is_same_machine: bool) -
     else:
         told += f"{number_text(ratio)} times as fast" if ratio > 1 else f"{number_text(1 / ratio)} times slower"
     told += f" ({speed.quantity.text(speed.first)}, then {speed.quantity.text(speed.second)})."
+    told += f" One of them has only {num_steps} steps: that says little." if num_steps < FEW_STEPS else ""
     return told if is_same_machine else f"{told} Their machines differ: that is not the settings' doing alone."
 
 

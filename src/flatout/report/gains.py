@@ -70,7 +70,7 @@ def _rules(axis: Axis, bottom: float, ceiling: float | None) -> list[str]:
 
 def _row(remedy: Remedy, axis: Axis, y: float) -> list[str]:
     trial = remedy.trial
-    parts = [f'<text x="8" y="{y - 9:.1f}">{escape(clipped(remedy.name, 60))}</text>']
+    parts = [f'<text class="t" x="8" y="{y - 9:.1f}">{escape(clipped(remedy.name, 60))}</text>']
     if trial is not None and math.isfinite(trial.gain):
         colour = "k2" if trial.is_kept else "k4"
         if math.isfinite(trial.low) and math.isfinite(trial.high):

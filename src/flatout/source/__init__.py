@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from flatout.source.keys import key_hashes as key_hashes
     from flatout.source.kinds import LIBRARIES as LIBRARIES
     from flatout.source.kinds import VERSIONS as VERSIONS
+    from flatout.source.kinds import added_code as added_code
     from flatout.source.maker import DatasetMaker as DatasetMaker
     from flatout.source.maker import FieldsMaker as FieldsMaker
     from flatout.source.maker import SampleMaker as SampleMaker
@@ -46,6 +47,7 @@ _HOMES = {
     "key_hashes": "keys",
     "LIBRARIES": "kinds",
     "VERSIONS": "kinds",
+    "added_code": "kinds",
     "DatasetMaker": "maker",
     "FieldsMaker": "maker",
     "SampleMaker": "maker",

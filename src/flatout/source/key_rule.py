@@ -72,7 +72,8 @@ class KeyRule:
             return "key: a hash of the row's content; set key_column for a better one"
         columns = " and ".join(f"'{name}'" for name in self.paths)
         told = f"key: column{'s' if len(self.paths) > 1 else ''} {columns}"
-        return told if self.content is None else f"{told} and a hash of the content, as paths repeat"
+        is_enough = self.content is None
+        return told if is_enough else f"{told} and a hash of the content: paths repeat or are missing"
 
 
 def _listed(names: tuple[str, ...]) -> str:

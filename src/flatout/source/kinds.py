@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from flatout.errors import ConfigError
-from flatout.source.registry import entry_points, load_object
+from flatout.source.registry import entry_points, load_object, registered
 from flatout.types import Steps
 
 if TYPE_CHECKING:
@@ -45,6 +45,17 @@ def plan_steps(name: str, field: AnyField, fields: Mapping[str, AnyField]) -> St
     if target is None:
         raise ConfigError(f"field '{name}': kind '{field.kind}' has no decoder; known: {', '.join(_STEPS)}")
     return load_object(target)(name, field, fields)  # type: ignore[no-any-return]
+
+
+def added_code(fields: Mapping[str, AnyField]) -> dict[str, str]:
+    """What other packages bring for these fields: "decoder volume.mha" or "kind heart" -> its target."""
+    custom = {field.name for field in fields.values() if field.kind == "custom"}
+    read_as = custom | {field.kind for field in fields.values()}  # a mask is read as a field beside it
+    found = {f"decoder {kind}{s}": target for (kind, s), target in registered().items() if kind in read_as}
+    if custom:
+        entries = entry_points(group="flatout.kinds")
+        found |= {f"kind {entry.name}": entry.value for entry in entries if entry.name in custom}
+    return found
 
 
 def custom_steps(name: str, field: CustomField) -> Steps:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
@@ -14,6 +14,7 @@ from blake3 import blake3
 
 from flatout.errors import SampleError
 from flatout.source.files import SourceFile, hash_file
+from flatout.source.pair import is_half, names_of
 from flatout.source.paths import find_path
 from flatout.types import Array, Limits
 
@@ -86,7 +87,7 @@ class Looker:
                 path, state = find_path(cells[0], self.base, self.allow_outside)
             except (OSError, SampleError):
                 return cells[0], -1, 0, 0, 0
-            if S_ISREG(state.st_mode):
+            if S_ISREG(state.st_mode) and not is_half(path):
                 size, mtime_ns = state.st_size, state.st_mtime_ns
                 name = os.path.basename(path)  # noqa: PTH119
                 found = _hash(digest, f"{name},0,{size},{mtime_ns};")
@@ -116,7 +117,7 @@ class Looker:
         else:
             path, state = find_path(str(cell), self.base, self.allow_outside)
             offset, size = 0, None
-        for file, stat in ((path, state),) if S_ISREG(state.st_mode) else _in_folder(path):
+        for file, stat in _files(path, state):
             num_bytes, mtime_ns = stat.st_size, stat.st_mtime_ns
             found.size += num_bytes if size is None else size
             found.mtime_ns = max(found.mtime_ns, mtime_ns)
@@ -144,6 +145,22 @@ def _is_as_found(path: str, size: int, mtime_ns: int) -> bool:
     except (OSError, ValueError):
         return False
     return state.st_size == size and state.st_mtime_ns == mtime_ns
+
+
+def _files(path: str, state: os.stat_result) -> Iterable[tuple[str, os.stat_result]]:
+    """All files that stand behind a path: itself, both halves of a pair, or those of a folder."""
+    if not S_ISREG(state.st_mode):
+        return _in_folder(path)
+    return _in_pair(path) if is_half(path) else ((path, state),)
+
+
+def _in_pair(path: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Every file that the decoder could take for one half or the other."""
+    folder, name = os.path.split(path)
+    for other in sorted({name, *names_of(name, "hdr"), *names_of(name, "img")}):
+        file = os.path.join(folder, other)
+        if os.path.isfile(file):  # noqa: PTH113
+            yield file, os.stat(file)  # noqa: PTH116
 
 
 def _in_folder(path: str) -> Iterator[tuple[str, os.stat_result]]:

@@ -16,6 +16,7 @@ from flatout.source.files import SourceFile
 from flatout.source.inflate import MAGIC as GZIP_MAGIC
 from flatout.source.inflate import Inflater
 from flatout.source.nifti_header import NUM_START_BYTES, Header, find_format, parse_header
+from flatout.source.pair import is_half, names_of
 from flatout.types import Array, Decoded, Limits
 
 _NUM_BLOCK_VOXELS = 1 << 15
@@ -29,9 +30,8 @@ def decode(file: SourceFile, limits: Limits) -> Decoded:
     Raises:
         SampleError: damaged, truncated, of a kind not supported, or larger than the limits.
     """
-    stem, _, half = file.name.removesuffix(".gz").rpartition(".")
-    if half.lower() in ("hdr", "img"):
-        return _decode_pair(file, stem, limits)
+    if is_half(file.name):
+        return _decode_pair(file, limits)
     source = _Reader(file.read_bytes(limits))
     header = _read_header(source)
     if header.is_pair:
@@ -39,19 +39,19 @@ def decode(file: SourceFile, limits: Limits) -> Decoded:
     return _decode_voxels(source, header, limits)
 
 
-def _decode_pair(file: SourceFile, stem: str, limits: Limits) -> Decoded:
+def _decode_pair(file: SourceFile, limits: Limits) -> Decoded:
     if file.size is not None:
         raise SampleError("find", f"{file.name}: a .hdr/.img pair cannot be read from an archive")
-    header = _read_header(_Reader(_sibling(file.path, stem, ("hdr", "HDR")).read_bytes(limits)))
+    header = _read_header(_Reader(_sibling(file.path, "hdr").read_bytes(limits)))
     if not header.is_pair:
         raise SampleError("decode", f"{file.name}: the header says that it is a single NIfTI file")
-    voxels = _Reader(_sibling(file.path, stem, ("img", "IMG")).read_bytes(limits))
+    voxels = _Reader(_sibling(file.path, "img").read_bytes(limits))
     return _decode_voxels(voxels, header, limits)
 
 
-def _sibling(path: Path, stem: str, suffixes: tuple[str, ...]) -> SourceFile:
-    """The half of a pair that has one of `suffixes`, compressed or not, in the same folder."""
-    names = [f"{stem}.{suffix}{tail}" for suffix in suffixes for tail in ("", ".gz")]
+def _sibling(path: Path, which: str) -> SourceFile:
+    """One half of a pair, compressed or not, in the same folder."""
+    names = names_of(path.name, which)
     for name in names:
         half = path.with_name(name)
         if half.is_file():

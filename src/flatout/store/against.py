@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from flatout.config import Config
-from flatout.source import scan_rows
+from flatout.source import key_hashes, scan_rows
 from flatout.store.commit import read_quarantine
 from flatout.store.engine import make_engine
 from flatout.store.fingerprint import explain_difference
@@ -25,6 +25,9 @@ from flatout.store.task import BadRow, Receipt, TaskSetup
 from flatout.store.versions import Version, committed
 from flatout.types import Array, FieldSpec
 
+KILLED = "worker"
+"""Stage of rows that killed or hung a worker: to try them again would take a minute each."""
+
 
 @dataclass(frozen=True)
 class SourceReport:
@@ -37,11 +40,11 @@ class SourceReport:
     changed: tuple[str, ...]
     """Rows whose file or values changed since they were prepared."""
     new: tuple[str, ...]
-    """Manifest rows that the store does not have."""
+    """Manifest rows that the store does not have; of those in quarantine the ones that can be decoded now."""
     gone: tuple[str, ...]
     """Samples whose row is no longer in the manifest."""
     failed: tuple[BadRow, ...]
-    """Rows that cannot be decoded now."""
+    """Rows of the store that cannot be decoded now."""
     code_changes: tuple[str, ...] = ()
     """What changed in the code or settings that made the samples."""
 
@@ -61,6 +64,8 @@ def compare_with_source(
 ) -> SourceReport:
     """Decode every row, or `num_rows` spread evenly over the manifest, and compare the samples' digests.
 
+    Where every row is decoded, those in quarantine are tried again, too, unless they killed or hung a worker.
+
     Args:
         trusted: code that the store names (a transform) may be imported and run.
 
@@ -77,20 +82,49 @@ def compare_with_source(
     is_known = positions >= 0
     is_current = up_to_date(version.samples, positions, _fingerprints(config, job, version, positions))
     chosen = _spread(np.unique(positions[is_current]), num_rows)
-    progress.begin("compare", len(chosen))
-    found = dry_run(config, job, version.fields, chosen, progress)
-    keys, digests = version.samples["key"].to_pylist(), version.samples["digest"].to_pylist()
-    recorded = dict(zip(keys, digests, strict=True))
+    quarantine = read_quarantine(folder)
     absent = set(_keys(job, np.setdiff1d(np.arange(len(job.manifest)), positions)))
+    refused = frozenset(key for key in absent if num_rows is None and quarantine.get(key, KILLED) != KILLED)
+    tried = np.union1d(chosen, _known(finder, refused))
+    progress.begin("compare", len(tried))
+    found = dry_run(config, job, version.fields, tried, progress)
+    keys = version.samples["key"].to_pylist()
+    good = np.setdiff1d(chosen, _known(finder, [row.key for row in found.bad]))
+    recorded = _recorded(version, keys, np.isin(positions, good))
+    mended = _rows_among(refused, found.digests.keys() - recorded.keys())
     return SourceReport(
         compared=len(chosen),
-        differing=tuple(sorted(key for key, digest in found.digests.items() if recorded.get(key) != digest)),
+        differing=_differing(recorded, found.digests, mended),
         changed=tuple(_keys(job, np.unique(positions[is_known & ~is_current]))),
-        new=tuple(sorted(absent - read_quarantine(folder))),
+        new=tuple(sorted((absent - quarantine.keys()) | mended)),
         gone=tuple(sorted(key for key, known in zip(keys, is_known, strict=True) if not known)),
-        failed=tuple(found.bad),
+        failed=tuple(row for row in found.bad if row.key not in refused),
         code_changes=tuple(explain_difference(version.fingerprint, job.fingerprint)),
     )
+
+
+def _known(finder: RowFinder, keys: Collection[str]) -> Array:
+    """Manifest positions of the rows of these keys that are there."""
+    positions = finder.positions(key_hashes(list(keys)))
+    return positions[positions >= 0]
+
+
+def _recorded(version: Version, keys: Sequence[str], are_wanted: Array) -> dict[str, int]:
+    """Digest of each wanted sample, as the store has it."""
+    digests = version.samples["digest"].to_pylist()
+    return {keys[at]: digests[at] for at in np.flatnonzero(are_wanted).tolist()}
+
+
+def _rows_among(rows: Collection[str], samples: Iterable[str]) -> set[str]:
+    """Those of the rows that one of these samples, `ROW` or a piece `ROW#0003`, is of."""
+    return {row for key in samples for row in (key, key.rpartition("#")[0]) if row in rows}
+
+
+def _differing(recorded: Mapping[str, int], found: Mapping[str, int], mended: set[str]) -> tuple[str, ...]:
+    """Samples that are other ones now, are no longer given, or that the store has not, of rows that it has."""
+    differing = {key for key, digest in recorded.items() if found.get(key) != digest}
+    others = found.keys() - recorded.keys()
+    return tuple(sorted(differing | {key for key in others if not _rows_among(mended, [key])}))
 
 
 @dataclass

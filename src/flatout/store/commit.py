@@ -109,12 +109,13 @@ def write_quarantine(folder: Path, bad: Sequence[BadRow]) -> None:
     replace_companion(folder, QUARANTINE, "".join(f"{line}\n" for line in lines).encode())
 
 
-def read_quarantine(folder: Path) -> set[str]:
-    """Keys of the rows that gave no sample."""
+def read_quarantine(folder: Path) -> dict[str, str]:
+    """Keys of the rows that gave no sample, and the stage at which each failed."""
     path = folder / QUARANTINE
     # Not splitlines: a key may hold characters that it takes for the end of a line.
-    lines = path.read_text().split("\n") if path.exists() else []
-    return {json.loads(line)["key"] for line in lines if line}
+    lines = path.read_bytes().decode().split("\n") if path.exists() else []
+    rows = [json.loads(line) for line in lines if line]
+    return {row["key"]: row.get("stage", "") for row in rows}
 
 
 def _split_codes(names: Any) -> tuple[tuple[str, ...], Array]:

@@ -22,7 +22,15 @@ from flatout.store.companions import settle
 from flatout.store.index import read_index, rows_by_shard, write_index
 from flatout.store.limits import disk_errors
 from flatout.store.lock import locked
-from flatout.store.metadata import SHARD_FOLDER, ShardMeta, StoreMeta, load_metadata, save_metadata
+from flatout.store.metadata import (
+    INDEX_NAME,
+    SHARD_FOLDER,
+    SHARD_NAME,
+    ShardMeta,
+    StoreMeta,
+    load_metadata,
+    save_metadata,
+)
 from flatout.store.samples import renumbered
 from flatout.store.shard_reader import ShardReader
 from flatout.store.shard_writer import EncodedSample, ShardWriter
@@ -128,5 +136,6 @@ def _delete_unnamed(folder: Path, meta: StoreMeta) -> int:
 
 
 def _store_files(folder: Path) -> Iterator[Path]:
-    yield from (folder / SHARD_FOLDER).glob("*.h5")
-    yield from folder.glob("index-*.parquet")
+    """Shards and indexes by the form of their names: somebody may keep files of his own beside them."""
+    for place, form in ((folder / SHARD_FOLDER, SHARD_NAME), (folder, INDEX_NAME)):
+        yield from (path for path in place.glob("*") if form.fullmatch(path.name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -14,7 +15,9 @@ from flatout.store.task import BadRow, Receipt, ShardTask, Task, TaskSetup, desc
 from flatout.types import Row
 
 FED_ROWS = 128
-"""Rows between two reports of progress."""
+"""Rows taken from the manifest at once."""
+TELL_S = 0.2
+"""Seconds between two reports of progress: whoever shows each row spends more on that than on a quick row."""
 
 
 class Engine(Protocol):
@@ -48,11 +51,28 @@ class InCaller:
     def run(self, setup: TaskSetup, tasks: Sequence[Task], on_rows: Callable[[int], None]) -> Iterator[Receipt]:
         for task in tasks:
             made = ShardTask(setup, task.number)
+            teller = _Teller(on_rows)
             for start in range(0, task.num_rows, FED_ROWS):
-                rows = task.rows(start, min(start + FED_ROWS, task.num_rows))
-                made.feed(rows)
-                on_rows(len(rows))
+                made.feed(task.rows(start, min(start + FED_ROWS, task.num_rows)), teller.look)
+            teller.tell(task.num_rows)
             yield made.finish()
+
+
+class _Teller:
+    """Hears at which row a task is, and tells now and then how many more are done."""
+
+    def __init__(self, on_rows: Callable[[int], None]) -> None:
+        self._on_rows = on_rows
+        self._told = 0
+        self._last_s = time.monotonic()
+
+    def look(self, position: int) -> None:
+        if position > self._told and time.monotonic() - self._last_s > TELL_S:
+            self.tell(position)
+
+    def tell(self, num_done: int) -> None:
+        self._on_rows(num_done - self._told)
+        self._told, self._last_s = num_done, time.monotonic()
 
 
 def make_engine(config: Config, sys_path: Sequence[str]) -> AbstractContextManager[Engine]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import uuid
 from collections.abc import Iterable
@@ -13,6 +14,8 @@ from typing import Any
 
 TEMPORARY = ".tmp"
 """Suffix of files that are being written; leftovers are removed by the next prepare."""
+_OURS = re.compile(rf".*\.\d+-[0-9a-f]{{8}}{re.escape(TEMPORARY)}")
+"""How `temporary_beside` names them: a folder may hold files of others that end alike."""
 
 BINARY = getattr(os, "O_BINARY", 0)
 """Windows would translate line ends in raw bytes without it."""
@@ -100,5 +103,6 @@ def write_durable_text(path: Path, text: str) -> None:
 def remove_leftovers(folder: Path) -> None:
     """Delete the temporary files that a killed writer left."""
     for path in folder.glob(f"*{TEMPORARY}"):
-        with suppress(FileNotFoundError):
-            path.unlink()
+        if _OURS.fullmatch(path.name):
+            with suppress(FileNotFoundError):
+                path.unlink()

@@ -5,18 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from flatout.config import Config
-from flatout.config.fields import AnyField, FieldSection, ImageField, LabelField, MaskField, VolumeField
+from flatout.config.fields import AnyField, FieldSection, LabelField
 from flatout.config.prepare import PrepareSettings
 from flatout.config.source import SourceSettings
 from flatout.errors import ConfigError
 from flatout.source import (
-    LIBRARIES,
-    VERSIONS,
     DatasetMaker,
     FieldsMaker,
     Manifest,
@@ -32,6 +29,7 @@ from flatout.source import (
     stored_fields,
 )
 from flatout.store.division import divide, divide_items, keep_in_train
+from flatout.store.field_parts import code_params, field_parts
 from flatout.store.fingerprint import Fingerprint, fingerprint_callable, fingerprint_settings
 from flatout.store.task import Task
 from flatout.types import Array, Limits
@@ -99,7 +97,7 @@ def job_from_config(config: Config, known_classes: Mapping[str, Sequence[str]] |
         maker=maker,
         sections=sections,
         fingerprint=fingerprint,
-        columns=value_columns(fields, manifest) if config.transform is None else manifest.columns,
+        columns=manifest.columns if _reads_any(config, fields) else value_columns(fields, manifest),
         splits=division.splits,
         groups=division.groups,
         sys_path=sys_path,
@@ -145,7 +143,7 @@ def job_from_dataset(dataset: Any, config: Config, recorded: Mapping[str, Any] |
         key_hashes=hashes,
         maker=DatasetMaker(dataset),
         sections=stored_fields(config.fields),
-        fingerprint=fingerprint_callable(dataset, {}, config.transform_version),
+        fingerprint=fingerprint_callable(dataset, code_params({}, config.fields), config.transform_version),
         columns=["index"],
         splits=division.splits,
         groups=division.groups,
@@ -181,6 +179,11 @@ def resolve_classes(
     return resolved
 
 
+def _reads_any(config: Config, fields: Mapping[str, AnyField]) -> bool:
+    """Whether samples may depend on any column: code that is not ours gets whole rows."""
+    return config.transform is not None or any(section.kind == "custom" for section in fields.values())
+
+
 def value_columns(fields: Mapping[str, AnyField], manifest: Manifest) -> list[str]:
     """The manifest columns that decide the samples' content."""
     names: dict[str, None] = {}
@@ -205,32 +208,11 @@ def _maker(
             manifest.path_columns,
             config.allow_outside_base,
         )
-        return maker, fingerprint_callable(function, config.transform_params, config.transform_version)
+        params = code_params(config.transform_params, config.fields)
+        return maker, fingerprint_callable(function, params, config.transform_version)
     limits = Limits(max_sample_bytes=config.max_sample_bytes)
     fields_maker = FieldsMaker(sections, str(manifest.base_path), config.allow_outside_base, limits)
     return fields_maker, fingerprint_settings(field_parts(fields))
-
-
-def field_parts(fields: Mapping[str, AnyField]) -> dict[str, Any]:
-    """What the built-in kinds' results depend on: parameters, our own version of each, their libraries."""
-    kinds = sorted({section.kind for section in fields.values()})
-    libraries = sorted({library for kind in kinds for library in LIBRARIES.get(kind, ())})
-    return {
-        "fields": {name: _parameters(section, fields) for name, section in fields.items()},
-        "kinds": {kind: VERSIONS.get(kind, 1) for kind in kinds},
-        "libraries": {library: _version(library) for library in libraries},
-    }
-
-
-def _parameters(section: AnyField, fields: Mapping[str, AnyField]) -> dict[str, Any]:
-    """A field's settings where they differ from the defaults: a new setting makes no store out of date."""
-    parameters = {"kind": section.kind, **section.model_dump(mode="json", exclude_defaults=True)}
-    num_owners = sum(isinstance(other, VolumeField | ImageField) for other in fields.values())
-    if isinstance(section, MaskField) and section.of is None and num_owners > 1:
-        from flatout.source.mask import owner_name
-
-        parameters["of"] = owner_name(section, fields)  # the first of several: their order counts
-    return parameters
 
 
 def kept_settings(config: Config) -> dict[str, Any]:
@@ -244,13 +226,6 @@ def kept_settings(config: Config) -> dict[str, Any]:
         elif isinstance(settings[name], dict):
             settings[name] = {split: str(Path(path).resolve()) for split, path in settings[name].items()}
     return settings
-
-
-def _version(library: str) -> str | None:
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        return None
 
 
 def import_folders(config: Config) -> list[str]:

@@ -25,6 +25,8 @@ from flatout.store.task import Receipt
 from flatout.types import FieldSpec
 
 JOURNAL = "journal.jsonl"
+PLANS = f"plan-{'?' * 16}.parquet"
+"""Pattern of the plan files; `JournalHead.plan_file` gives them their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class JournalHead:
     is_forced: bool = False
     """Whether everything was to be made again; only then another such run may use what this one finished."""
     bytes_per_row: float = 0.0
-    """What a row was expected to take on disk; 0: not noted."""
+    """What a row was expected to take on disk at least; 0: not noted."""
 
     @property
     def plan_file(self) -> str:
@@ -159,7 +161,7 @@ def planned_rows(journal: Journal) -> Any | None:
 def discard(folder: Path) -> None:
     """Forget the journal: its work is in the root now, or is not wanted."""
     (folder / JOURNAL).unlink(missing_ok=True)
-    for path in folder.glob("plan-*.parquet"):
+    for path in folder.glob(PLANS):
         path.unlink(missing_ok=True)
 
 

@@ -34,12 +34,28 @@ def check_free_space(folder: Path, num_bytes: float) -> None:
     Raises:
         StoreSpaceError: naming need and free.
     """
-    need, free = int(num_bytes * HEADROOM) + (SPARE_BYTES if num_bytes else 0), free_bytes(folder)
+    need, free = _need(num_bytes), free_bytes(folder)
     if need > free:
         raise StoreSpaceError(
             f"{folder}: about {_sized(need)} are needed, {_sized(free)} are free. Make room, choose another "
             "place (--output-dir), or shrink the samples (encoding: float16 or uint8, compression: zstd)"
         )
+
+
+def doubt_space(folder: Path, num_bytes: float) -> str:
+    """A sentence on a job that fits only if its samples can be compressed; "" if it fits in any case."""
+    need, free = _need(num_bytes), free_bytes(folder)
+    if need <= free:
+        return ""
+    return (
+        f"{folder}: before compression the samples take about {_sized(need)}, {_sized(free)} are free; if that "
+        "is not enough, the run stops, and continues when there is room"
+    )
+
+
+def _need(num_bytes: float) -> int:
+    """With what stands beside so many bytes of samples."""
+    return int(num_bytes * HEADROOM) + (SPARE_BYTES if num_bytes else 0)
 
 
 @contextmanager
@@ -91,6 +107,8 @@ def _reasons(bad: Sequence[BadRow]) -> str:
     told = f"{example.path or example.key}: {example.stage}: {example.error}"
     if len(counts) == 1:
         return f"All for one reason, as in {told}" if count > 1 else told
+    if count == 1:
+        return f"{len(counts):,} different reasons, such as {told}"
     others = "1 other reason" if len(counts) == 2 else f"{len(counts) - 1:,} other reasons"
     return f"Most often ({count:,} rows): {told}; {others}"
 

@@ -43,6 +43,8 @@ class Line:
     on_receipt: Callable[[Receipt], None]
     _num_together: int = 0
     """Rows in one request, by the time that the task before took."""
+    _told: int = 0
+    """Rows of the task under way that `on_rows` knows of."""
     _behind: dict[int, Task] = field(default_factory=dict)
     """Tasks whose shard is written, and of which the receipt has not come yet: it may not be on disk."""
 
@@ -93,19 +95,21 @@ class Line:
         self.worker.ask("start", task.number, barred)
         step, most = (1, 1) if careful else (self._num_together or self.request_rows, IN_FLIGHT)
         made = in_flight = 0
+        self._told = 0
         started = time.monotonic()
         try:
             for rows in _requests(task, step):
                 if in_flight == most:
-                    made, in_flight = made + self._answer(), in_flight - 1
+                    made, in_flight = self._answer(made), in_flight - 1
                 self.worker.post("rows", [(row.key, row.values) for row in rows])
                 in_flight += 1
             for _ in range(in_flight):
-                made += self._answer()
+                made = self._answer(made)
+            self._tell(made)
             careful = False  # what follows is no row's fault
             self._report(self.worker.ask("finish"))
         except WorkerDiedError as death:
-            self.on_rows(-made)
+            self._tell(0)
             if careful and death.position < 0:
                 death.position = made
             raise
@@ -116,11 +120,18 @@ class Line:
         least, most = self.request_rows, self.request_rows * MOST_REQUESTS
         self._num_together = max(least, min(most, int(rows_per_s * REQUEST_S)))
 
-    def _answer(self) -> int:
-        count, receipts = self.worker.wait()
-        self.on_rows(count)
+    def _answer(self, made: int) -> int:
+        """Rows made when the oldest request is done, of which `made` were before."""
+        count, receipts = self.worker.wait(lambda position: self._tell(max(position, self._told)))
+        self._tell(max(made + count, self._told))
         self._report(receipts)
-        return int(count)
+        return int(made + count)
+
+    def _tell(self, num_made: int) -> None:
+        """So many rows of the task are made; told while a request is under way: slow rows take minutes."""
+        num_new, self._told = num_made - self._told, num_made
+        if num_new:
+            self.on_rows(num_new)
 
     def _report(self, receipts: Sequence[Receipt]) -> None:
         for receipt in receipts:

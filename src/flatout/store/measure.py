@@ -23,11 +23,11 @@ class Measure:
     num_infinite: int = 0
     num_samples: int = 0
 
-    def add(self, array: Array) -> None:
-        """Count a sample's values; what is no real number (text, complex) does not count."""
+    def add(self, array: Array, num_samples: int = 1) -> None:
+        """Count the values of one sample or several; what is no real number (text, complex) does not count."""
         if array.dtype.kind not in "biuf":
             return
-        self.num_samples += 1
+        self.num_samples += num_samples
         is_finite = np.isfinite(array)
         if not is_finite.all():
             num_nan = int(np.isnan(array).sum())

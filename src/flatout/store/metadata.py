@@ -23,8 +23,8 @@ MAX_ROOT_BYTES = 1 << 30
 KEY_HASH_BYTES = 8
 """What every row takes at least in its shard: nobody makes room for more rows than a file can hold."""
 
-_SHARD_NAME = re.compile(r"[0-9]{6,}-[0-9a-f]{16}\.h5")
-_INDEX_NAME = re.compile(r"index-[0-9a-f]{16}\.parquet")
+SHARD_NAME = re.compile(r"[0-9]{6,}-[0-9a-f]{16}\.h5")
+INDEX_NAME = re.compile(r"index-[0-9a-f]{16}\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +156,8 @@ def field_spec(document: dict[str, Any]) -> FieldSpec:
 
 def _check_sense(meta: StoreMeta) -> None:
     """A root may only name files inside its own store, and fields that can be."""
-    bad = [s.file for s in meta.shards if not _SHARD_NAME.fullmatch(s.file)]
-    bad += [meta.index] * (not _INDEX_NAME.fullmatch(meta.index))
+    bad = [s.file for s in meta.shards if not SHARD_NAME.fullmatch(s.file)]
+    bad += [meta.index] * (not INDEX_NAME.fullmatch(meta.index))
     if bad:
         raise ValueError(f"it names {bad[0]!r}, which is no file of a store")
     for spec in meta.fields:

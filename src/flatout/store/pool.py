@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from queue import Empty, Queue, SimpleQueue
@@ -57,14 +57,28 @@ class LocalPool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:  # from here on nobody is hired
-            self._closing.set()
-        for worker in list(self._workers):
-            worker.kill("prepare is over")
+        self._stop()
         for thread in [self._watcher, *self._threads]:
             thread.join(timeout=5.0)
         for worker in list(self._workers):
             worker.close()
+
+    def _stop(self) -> None:
+        """End every worker now; whoever waits for its answer goes on."""
+        with self._lock:  # from here on nobody is hired
+            self._closing.set()
+        for worker in list(self._workers):
+            worker.kill("prepare is over")
+
+    @contextmanager
+    def _asking(self, num_threads: int) -> Iterator[ThreadPoolExecutor]:
+        """Threads that ask workers; after Ctrl-C they do not wait for a slow row's answer."""
+        with ThreadPoolExecutor(num_threads) as threads:
+            try:
+                yield threads
+            except BaseException:
+                self._stop()
+                raise
 
     def spread(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> Iterator[Any]:
         """A function's result for each part, in order, worked out by all workers together.
@@ -83,7 +97,7 @@ class LocalPool:
                 self._idle.put(worker)
 
         waiting = iter(parts)
-        with ThreadPoolExecutor(self.num_workers) as threads:
+        with self._asking(self.num_workers) as threads:
             while some := list(islice(waiting, 4 * self.num_workers)):
                 yield from threads.map(call, some)
 
@@ -101,8 +115,8 @@ class LocalPool:
                 worker, found[at] = self._describe(worker, maker, rows[at])
             self._idle.put(worker)
 
-        with ThreadPoolExecutor(max(num_lines, 1)) as lines:
-            list(lines.map(probe, range(num_lines)))
+        with self._asking(max(num_lines, 1)) as threads:
+            list(threads.map(probe, range(num_lines)))
         return [found[at] for at in range(len(rows))]
 
     def _describe(self, worker: WorkerProcess, maker: Any, row: Row) -> tuple[WorkerProcess, Forms | BadRow]:

@@ -11,8 +11,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -91,14 +92,16 @@ class WorkerProcess:
         except OSError as error:
             raise self._death() from error
 
-    def wait(self) -> Any:
+    def wait(self, on_look: Callable[[int], None] = lambda position: None) -> Any:
         """The answer to the oldest request that has none yet.
+
+        While it waits, `on_look` hears every moment which row the worker is at (-1: none).
 
         Raises:
             WorkerDiedError: the process died first. Any error that the request itself raised.
         """
         try:
-            body = receive_body(self._read)
+            body = receive_body(partial(self._read, on_look=on_look))
         except (EOFError, OSError) as error:
             raise self._death() from error
         state, answer = pickle.loads(body)
@@ -156,7 +159,7 @@ class WorkerProcess:
         if self._shared_path is not None:
             self._shared_path.unlink(missing_ok=True)
 
-    def _read(self, size: int) -> bytes:
+    def _read(self, size: int, on_look: Callable[[int], None]) -> bytes:
         """Bytes of an answer. A process that the worker forked may keep the pipe open after its death."""
         pipe = self._process.stdout.fileno()  # type: ignore[union-attr]
         found = bytearray()
@@ -167,6 +170,8 @@ class WorkerProcess:
                 found += piece
             elif self._process.poll() is not None and not _is_readable(pipe):
                 break
+            else:
+                on_look(self._progress.read()[0])
         return bytes(found)
 
     def _death(self) -> WorkerDiedError:

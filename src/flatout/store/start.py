@@ -18,7 +18,7 @@ from flatout.store import journal as journals
 from flatout.store.engine import Engine
 from flatout.store.job import Job
 from flatout.store.journal import Journal, JournalHead
-from flatout.store.limits import check_bad_fraction, check_free_space
+from flatout.store.limits import check_bad_fraction, check_free_space, doubt_space
 from flatout.store.metadata import ShardMeta
 from flatout.store.plan import Plan, make_plan, rows_per_shard, stored_bytes_per_row
 from flatout.store.progress import Progress, Silent
@@ -89,10 +89,10 @@ class Planner:
             adopted = self._adopted(version, journal)
             version = with_shards(self._folder, version, journal, adopted)
         kept, positions, todo = self._compare(version)
-        fields, bytes_per_row = self._settle_fields(engine, version, len(kept), todo)
+        fields, bytes_per_row, least_per_row = self._settle_fields(engine, version, positions, todo)
         first_task = version.next_task if version is not None and len(kept) else 0
         plan = self._plan(todo, fields, rows_per_shard(bytes_per_row, len(todo)), first_task)
-        check_free_space(self._folder, bytes_per_row * len(todo))
+        self._check_space(bytes_per_row * len(todo), least_per_row * len(todo))
         fingerprint = self._job.fingerprint.to_json()
         head = JournalHead(
             plan=plan.digest,
@@ -103,7 +103,7 @@ class Planner:
             rows_per_shard=plan.rows_per_shard,
             adopted=adopted,
             is_forced=self._is_forced,
-            bytes_per_row=bytes_per_row,
+            bytes_per_row=least_per_row,
         )
         opened = journals.begin(self._folder, head, row_table(self._job.key_hashes, self._states))
         logger.info("plan: %d rows to make, %d samples kept, %d shards", len(todo), len(kept), plan.num_tasks)
@@ -157,11 +157,16 @@ class Planner:
         return kept, positions, todo
 
     def _settle_fields(
-        self, engine: Engine, version: Version | None, num_kept: int, todo: Array
-    ) -> tuple[tuple[FieldSpec, ...], float]:
-        """Field specifications and mean bytes a row, from the version that is kept or the first rows."""
-        if version is not None and (num_kept or not len(todo)):
-            return _with_classes(version.fields, self._job), version.bytes_per_sample
+        self, engine: Engine, version: Version | None, kept_rows: Array, todo: Array
+    ) -> tuple[tuple[FieldSpec, ...], float, float]:
+        """Field specifications and bytes a row, from the version that is kept or the first rows.
+
+        Mean bytes before compression, and those that take space however well the rest is compressed.
+        """
+        if version is not None and (len(kept_rows) or not len(todo)):
+            samples_per_row = len(kept_rows) / max(len(np.unique(kept_rows)), 1)
+            num_bytes = version.bytes_per_sample * samples_per_row
+            return _with_classes(version.fields, self._job), num_bytes, num_bytes
         probed: list[Forms] = []
         failed: list[BadRow] = []
         self._progress.begin("first look", min(NUM_PROBED, len(todo)))
@@ -179,7 +184,15 @@ class Planner:
             check_bad_fraction(self._folder, failed, max(len(todo), 1), 0.0)
             raise PrepareError("there are no rows to prepare")
         fields = specify(self._job.sections, self._job.kinds, probed)
-        return fields, stored_bytes_per_row(fields, probed)
+        raw = [spec for spec in fields if spec.compression == "none"]
+        return fields, stored_bytes_per_row(fields, probed), stored_bytes_per_row(raw, probed)
+
+    def _check_space(self, num_bytes: float, least_bytes: float) -> None:
+        """Refuse what cannot fit; say so of what fits only if it can be compressed."""
+        check_free_space(self._folder, least_bytes)
+        if note := doubt_space(self._folder, num_bytes):
+            logger.info("%s", note)
+            self._progress.say(note)
 
 
 def _rest_bytes(plan: Plan, journal: Journal) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.store.extent import compressed_bytes, shapes_in_store, spread, values_in_store
+from flatout.store.extent import compressed_bytes, rows_in_shards, shapes_in_store, spread, values_in_store
 from flatout.store.index import length_column
 from flatout.store.reader import StoreReader
 from flatout.store.task import BadRow
@@ -111,21 +111,24 @@ def _field_of_store(store: StoreReader, spec: FieldSpec) -> FieldSummary:
 
 
 def _classes_of_store(store: StoreReader, spec: FieldSpec) -> dict[str, dict[str, int]] | None:
-    if spec.kind != "label":
+    if spec.kind != "label" or spec.shape:
         return None
     labels = np.empty(len(store), np.int64)
-    for number in range(len(store.meta.shards)):
-        mine = store.numbers["shard"] == number
-        labels[mine] = store.shard(number).data(spec.name)[store.numbers["row"][mine]]
-    return _by_class(labels, spec, [store.meta.splits[n] for n in store.numbers["split"].tolist()])
+    for shard, mine, rows in rows_in_shards(store):
+        labels[mine] = shard.data(spec.name)[rows]
+    return _by_class(labels, spec, store.numbers["split"], store.meta.splits)
 
 
-def _by_class(labels: Array, spec: FieldSpec, splits: Sequence[str]) -> dict[str, dict[str, int]]:
-    names = spec.classes or {int(n): str(n) for n in np.unique(labels)}
-    counted: dict[str, dict[str, int]] = {}
-    for label, split in zip(labels.tolist(), splits, strict=True):
-        by_split = counted.setdefault(names[label], {})
-        by_split[split] = by_split.get(split, 0) + 1
+def _by_class(
+    labels: Array, spec: FieldSpec, splits: Array, split_names: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """Samples of each class that has any, by split."""
+    found, codes = np.unique(labels, return_inverse=True)
+    counts = np.bincount(codes * len(split_names) + splits, minlength=len(found) * len(split_names))
+    classes, counted = dict(enumerate(spec.classes or ())), {}
+    for label, row in zip(found.tolist(), counts.reshape(len(found), len(split_names)).tolist(), strict=True):
+        name = classes.get(label, str(label))
+        counted[name] = {split: num for split, num in zip(split_names, row, strict=True) if num}
     return dict(sorted(counted.items()))
 
 

@@ -114,7 +114,7 @@ def _verify_version(folder: Path, meta: StoreMeta, progress: Progress) -> Verify
             strict=True,
         ):
             damage += meta_damage
-            progress.bad(len({d.key for d in meta_damage}))
+            progress.bad(max(len({d.key for d in meta_damage if d.key}), int(bool(meta_damage))))
             progress.advance(shard.rows)
     return VerifyReport(
         store=str(folder),
@@ -177,8 +177,15 @@ def _shard(folder: Path, meta: StoreMeta, number: int, index: _Places | None) ->
             damage += _against_index(name, reader, index, index.positions[number])
         check_through_libhdf5(path, meta.fields, shard)
     except (OSError, StoreError) as error:
-        return [Damage(name, _reason(error))]
+        return [Damage(name, _reason(error)), *_lost(name, index, number)]
     return damage
+
+
+def _lost(name: str, index: _Places | None, number: int) -> Iterator[Damage]:
+    """The samples of a shard that cannot be read, as far as the index knows them."""
+    if index is not None:
+        for position in index.positions[number].tolist():
+            yield Damage(name, "its shard cannot be read", index.keys[position].as_py())
 
 
 def _reason(error: Exception) -> str:

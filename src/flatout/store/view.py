@@ -57,7 +57,7 @@ def write_view(
                 build(file, spec, readers, samples, runs)
                 if not spec.is_ragged and layout.is_quantised(spec):
                     scales = _gathered(layout.scale_path(spec.name), readers, runs)
-                    file[_free_name(f"{spec.name}_scale", fields)] = scales
+                    file[free_name(f"{spec.name}_scale", fields)] = scales
         else:
             for number, reader in enumerate(readers):
                 file[f"shards/{number:06d}"] = h5py.ExternalLink(_name(reader), "/")
@@ -121,11 +121,11 @@ def _samples(file: Any, fields: Sequence[FieldSpec], samples: Any, splits: Seque
     """What tells the samples apart: keys and split names, as ordinary HDF5 strings."""
     names = [splits[number] for number in samples["split"].to_pylist()]
     for name, texts in (("key", samples["key"].to_pylist()), ("split", names)):
-        place = _free_name(name, fields)
+        place = free_name(name, fields)
         file.create_dataset(place, data=texts, dtype=h5py.string_dtype(), shape=(samples.num_rows,))
 
 
-def _free_name(name: str, fields: Sequence[FieldSpec]) -> str:
+def free_name(name: str, fields: Sequence[FieldSpec]) -> str:
     """The name itself, or below `flatout/` where a field is called so."""
     return f"flatout/{name}" if any(spec.name == name for spec in fields) else name
 

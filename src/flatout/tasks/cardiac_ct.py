@@ -12,6 +12,7 @@ from torch.nn import functional
 from flatout.augment import BatchAugment
 from flatout.config import Config, list_tasks
 from flatout.errors import ConfigError
+from flatout.tasks.image_change import config_images, refuse_images
 from flatout.tasks.targets import count_classes, scale_of
 from flatout.tasks.volume_augment import VaryVolume, vary_batches
 from flatout.tasks.volume_nets import make_net
@@ -39,17 +40,27 @@ class CardiacCT(Task):
         "cache_config.preload_train_data": False,
         "cache_config.preload_val_data": False,
     }
+    reads = (
+        "augmentation.images",
+        "model.network",
+        "model.dim",
+        "model.num_layers",
+        "model.dropout",
+        "model.params",
+    )
 
     def module(self, config: Config, data: TaskData) -> CardiacModule:
         """One network whose last layer is all heads."""
         return CardiacModule(config, data)
 
     def augmentation(self, config: Config, data: TaskData) -> BatchAugment:
-        """Turned, shifted, of another contrast and brightness, with noise."""
-        return vary_batches(data.field_of("volume").name, config.seed)
+        """As the config says; else turned, shifted, of another contrast and brightness, with noise."""
+        name = data.field_of("volume").name
+        return config_images(config, {name: "image"}) or vary_batches(name, config.seed)
 
     def sample_transform(self, config: Config, data: TaskData) -> VaryVolume:
-        """The same, one volume at a time."""
+        """That last, one volume at a time."""
+        refuse_images(config)
         return VaryVolume(data.field_of("volume").name)
 
 

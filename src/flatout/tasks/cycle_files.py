@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from flatout.bank.fields import sample_rate
+from flatout.augment.filters import DEFAULT_SAMPLE_RATE
+from flatout.bank.fields import known_rate
 from flatout.loader import FastDataset
 from flatout.store import StoreReader
 
@@ -43,7 +44,7 @@ def write_cycles(
                 writer.writerow([name, *([names[number] if names else number] if has_label else []), split])
     length = store.fields[signal].shape[-1]
     section = {"column": "file", "split": "none", "normalise": "none", "fit": "trim_pad", "length": length}
-    rate = sample_rate(store, signal)
+    rate = known_rate(store, signal) or DEFAULT_SAMPLE_RATE
     rates = {"rate": rate, "source_rate": rate}  # the same: nothing is resampled
     return {
         "manifest": str(folder / TABLE),

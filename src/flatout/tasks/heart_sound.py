@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from flatout.augment.ready import CHAIN
 from flatout.config import Config, list_tasks
 from flatout.errors import ConfigError
 from flatout.tasks.heart_labels import LabelModule
@@ -56,6 +57,15 @@ class HeartSound(Task):
         {"batch_size": 256, "scale_learning_rate": "linear"},
     )
     """What the guide proposes to try next, over `after`."""
+    reads = (
+        "mode",
+        "model.dim",
+        "model.num_layers",
+        "model.dropout",
+        "model.params",
+        "augmentation.sample_rate",
+        *(f"augmentation.{name}" for name in CHAIN),
+    )
 
     def module(self, config: Config, data: TaskData) -> HeartSoundModule:
         """The network of the config's mode.

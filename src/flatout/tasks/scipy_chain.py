@@ -23,8 +23,8 @@ from flatout.config.augmentation import (
     TimeMaskSection,
     TimeShiftSection,
     TimeStretchSection,
-    TransformSection,
 )
+from flatout.config.section import TransformSection
 from flatout.errors import ConfigError
 from flatout.types import Array
 

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from flatout.augment import draw_keys
+from flatout.augment import BatchAugment, draw_keys
 from flatout.augment.draws import Draws
 from flatout.config import Config, list_tasks
 from flatout.errors import ConfigError, MissingDependencyError
+from flatout.tasks.image_change import config_images, kinds_of, refuse_images
 from flatout.train import Batch, Sample, Task, TaskData, TaskModule
 from flatout.types import FieldSpec
 
@@ -23,6 +24,8 @@ BOUNDARY_WIDTH = 3.0
 """Pixels (or mm) after which that has fallen to 1/e."""
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Values of any type that NumPy moves, by their bytes; it has no bfloat16."""
+PARAMS = ("kernel_size", "up_kernel_size", "num_res_units", "act", "norm", "bias", "adn_ordering")
+"""Further arguments of MONAI's U-Net that `model.params` may have."""
 EPSILON = 1.0
 """Pixels added above and below in Dice: an empty mask that is found empty scores 1."""
 
@@ -49,17 +52,26 @@ class Segmentation(Task):
         "deterministic": False,
         "gradient_accumulation_steps": 1,
     }
+    reads = (
+        "eval_scales",
+        "augmentation.images",
+        "model.dim",
+        "model.num_layers",
+        "model.dropout",
+        "model.params",
+    )
 
     def module(self, config: Config, data: TaskData) -> SegmentationModule:
         """A U-Net for the mask's classes."""
         return SegmentationModule(config, data)
 
-    def augmentation(self, config: Config, data: TaskData) -> FlipBatch:
-        """Mirrored along each axis, each with probability one half."""
-        return FlipBatch(*_spatial_fields(data), config.seed)
+    def augmentation(self, config: Config, data: TaskData) -> FlipBatch | BatchAugment:
+        """As the config says; else mirrored along each axis, each with probability one half."""
+        return config_images(config, kinds_of(data)) or FlipBatch(*_spatial_fields(data), config.seed)
 
     def sample_transform(self, config: Config, data: TaskData) -> FlipSample:
-        """The same, one sample at a time."""
+        """Mirrored, one sample at a time."""
+        refuse_images(config)
         return FlipSample(*_spatial_fields(data))
 
 
@@ -77,7 +89,8 @@ class SegmentationModule(TaskModule):
         self._names = (image.name, mask.name, f"{mask.name}_distance")
         self._num_classes = _num_classes(config, mask.name)
         widths = _widths(config)
-        super().__init__(config, data, _unet(len(shape), int(image.shape[0] or 1), self._num_classes, widths))
+        net = _unet(config, len(shape), int(image.shape[0] or 1), self._num_classes)
+        super().__init__(config, data, net)
         multiple = 2 ** (len(widths) - 1)
         self._padding = [edge for axis in reversed(shape) for edge in (0, -axis % multiple)]
         self._shape = shape
@@ -183,14 +196,16 @@ def _image(data: TaskData) -> FieldSpec:
 
 
 def _spatial_fields(data: TaskData) -> tuple[list[str], int]:
-    names = [name for name, spec in data.fields.items() if spec.kind in ("image", "volume", "mask", "distance")]
-    return names, len(_image(data).shape) - 1
+    return list(kinds_of(data)), len(_image(data).shape) - 1
 
 
 def _num_classes(config: Config, mask: str) -> int:
     """As the config says, or one more than the largest class that the mask's values become; two otherwise."""
-    if "num_classes" in config.model.params:
-        return int(config.model.params["num_classes"])
+    given = config.model.params.get("num_classes")
+    if given is not None:
+        if not isinstance(given, int) or given < 2:
+            raise ConfigError(f"model.params.num_classes: got {given!r}, wanted a whole number, 2 or more")
+        return given
     values = getattr(config.fields.get(mask), "values", None)
     return max(2, max(values.values()) + 1) if values else 2
 
@@ -200,13 +215,30 @@ def _widths(config: Config) -> list[int]:
     return [first * 2**level for level in range(num_layers)]
 
 
-def _unet(num_axes: int, in_channels: int, num_classes: int, widths: list[int]) -> nn.Module:
+def _unet(config: Config, num_axes: int, in_channels: int, num_classes: int) -> nn.Module:
+    params = {name: value for name, value in config.model.params.items() if name != "num_classes"}
+    if strange := [name for name in params if name not in PARAMS]:
+        raise ConfigError(
+            f"model.params.{strange[0]}: segmentation has no such setting; there are: num_classes, "
+            f"{', '.join(PARAMS)}"
+        )
     try:
         from monai.networks.nets import UNet
     except ImportError as error:
         raise MissingDependencyError("task segmentation needs MONAI: pip install 'flatout[medical]'") from error
-    strides = [2] * (len(widths) - 1)
-    net: nn.Module = UNet(num_axes, in_channels, num_classes, channels=widths, strides=strides, num_res_units=1)
+    widths = _widths(config)
+    if len(widths) < 2:
+        raise ConfigError("model.num_layers is 1; a U-Net has 2 or more")
+    settings: dict[str, Any] = {
+        "spatial_dims": num_axes,
+        "in_channels": in_channels,
+        "out_channels": num_classes,
+        "channels": widths,
+        "strides": [2] * (len(widths) - 1),
+        "num_res_units": 1,
+        "dropout": config.model.dropout or 0.0,
+    }
+    net: nn.Module = UNet(**settings | params)
     return net
 
 

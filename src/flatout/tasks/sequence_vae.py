@@ -83,6 +83,16 @@ class SequenceVAE(Task):
         "monitor.verbose": False,
         "save_top_k": 2,
     }
+    reads = (
+        "kl_annealing",
+        "model.dim",
+        "model.num_layers",
+        "model.num_heads",
+        "model.latent_dim",
+        "model.dropout",
+        "model.attention",
+        "model.params",
+    )
 
     def module(self, config: Config, data: TaskData) -> SequenceVAEModule:
         """A transformer for the channels of the sequence field."""

@@ -49,6 +49,16 @@ class Speech(Task):
         "prefetch_factor": 4,
         "pin_memory": True,
     }
+    reads = (
+        "model.dim",
+        "model.num_layers",
+        "model.dropout",
+        "model.params",
+        "augmentation.time_stretch",
+        "augmentation.gaussian_noise",
+        "augmentation.time_mask",
+        "augmentation.frequency_mask",
+    )
 
     def module(self, config: Config, data: TaskData) -> SpellingModule | TellingModule:
         """A network that spells where there are texts, and tells classes apart where there are only labels."""

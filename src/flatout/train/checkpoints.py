@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -11,6 +13,7 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
 from flatout.config import Config
 from flatout.errors import ConfigError, TrainError
+from flatout.train.fetch import is_address, local_file
 from flatout.train.weights import check_checkpoint
 
 FOLDER = "checkpoints"
@@ -106,19 +109,21 @@ def stop_early(config: Config, *, has_val: bool) -> StopEarly | None:
     )
 
 
-def find_checkpoint(resume: str | Path) -> tuple[str, Path | None]:
-    """A run folder, a checkpoint or its http address in; the checkpoint, and the run that goes on, out.
+@contextmanager
+def open_checkpoint(resume: str | Path | None) -> Iterator[tuple[str | None, Path | None]]:
+    """A run folder, a checkpoint or its http address in; the checkpoint's file, and the run that goes on, out.
 
     From a folder the run itself goes on; from a checkpoint a new one begins there.
 
     Raises:
         TrainError: there is none, or it cannot be used.
     """
-    if str(resume).startswith(("http://", "https://")):
-        return str(resume), None
-    path = Path(resume)
-    found = path / FOLDER / LAST if path.is_dir() else path
-    if not found.is_file():
-        raise TrainError(f"resume: there is no checkpoint at {found}")
-    check_checkpoint(str(found))
-    return str(found), path if path.is_dir() else None
+    if resume is None:
+        yield None, None
+        return
+    folder = None if is_address(resume) or not Path(resume).is_dir() else Path(resume)
+    with local_file(resume if folder is None else folder / FOLDER / LAST) as found:
+        if not found.is_file():
+            raise TrainError(f"resume: there is no checkpoint at {found}")
+        check_checkpoint(found, named=resume)
+        yield str(found), folder

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pickle import UnpicklingError
-from urllib.error import URLError
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
@@ -23,6 +22,9 @@ _NO_NEWS = (
     r"Checkpoint directory .* exists and is not empty",  # a run that goes on
     r"Be aware that when using `ckpt_path`, callbacks",  # it may go on with or without early stopping
 )
+
+_OTHER_MODEL = ("Error(s) in loading state_dict", "loaded state dict")
+"""How torch begins what it says of weights, and of an optimiser's state, that do not fit."""
 
 
 @contextmanager
@@ -39,14 +41,24 @@ def explained(
     try:
         with _interruptible():
             yield
-    except (UnpicklingError, URLError) as error:
+    except UnpicklingError as error:
         raise TrainError(f"{checkpoint} cannot be used: {error}") from error
     except MisconfigurationException as error:
         raise ConfigError(f"these settings do not go together: {error}") from error
     except Exception as error:
         if is_out_of_memory(error):
             raise TrainMemoryError(memory_advice(config, precision, fields, error)) from error
+        if checkpoint is not None and str(error).startswith(_OTHER_MODEL):
+            raise TrainError(_other_model(checkpoint, str(error))) from error
         raise
+
+
+def _other_model(checkpoint: str, told: str) -> str:
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    return (
+        f"resume: {checkpoint} is of another model: {lines[min(1, len(lines) - 1)]} Use the settings of its "
+        "run (config.yaml beside it), or start without --resume; 'pretrained' takes what fits of its weights"
+    )
 
 
 @contextmanager

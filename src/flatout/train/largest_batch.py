@@ -43,10 +43,10 @@ def find_batch_size(config: Config, num_train: int, num_devices: int) -> tuple[i
             "output_dir": folder,
         }
         request.write_text(json.dumps(document), encoding="utf-8")
-        _run_child(request, config.config_dir)
+        died = _run_child(request, config.config_dir)
         tried = [json.loads(line) for line in _lines(request.with_suffix(".tried"))]
     best = max((row["size"] for row in tried if row["fits"]), default=1)
-    return best, _note(best, most, tried)
+    return best, _note(best, most, tried, died)
 
 
 def with_batch_size(config: Config, size: int) -> Config:
@@ -73,29 +73,36 @@ def search(fits: Callable[[int], bool], most: int) -> int:
     return max(good, 1)
 
 
-def _run_child(request: Path, config_dir: Path | None) -> None:
-    """The child may die of it: what it had tried until then stands in its file."""
+def _run_child(request: Path, config_dir: Path | None) -> str | None:
+    """The child may die of it: what it had tried until then stands in its file. Why it died, or None, out."""
     places = [str(config_dir)] if config_dir is not None else []
     places += [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*places, str(Path.cwd())])}
     command = [sys.executable, "-m", "flatout.train.try_batches", str(request)]
     try:
-        subprocess.run(command, env=environment, capture_output=True, timeout=2 * BUDGET_S, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=2 * BUDGET_S, check=False)
     except subprocess.TimeoutExpired:
-        return
+        return None
+    if done.returncode < 0:
+        return f"signal {-done.returncode}"
+    last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+    return "".join(last) or "no word" if done.returncode else None
 
 
 def _lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
-def _note(best: int, most: int, tried: list[dict[str, int]]) -> str:
+def _note(best: int, most: int, tried: list[dict[str, int]], died: str | None) -> str:
     too_large = [row["size"] for row in tried if not row["fits"]]
     if not tried:
-        return "batch_size: auto is 1: nothing could be tried out; a number says what went wrong"
+        why = "" if died is None else f" ({died})"
+        return f"batch_size: auto is 1: nothing could be tried out{why}; a number says what went wrong"
     if too_large:
         return (
             f"batch_size: auto is {best}: {min(too_large)} does not fit into {MEMORY_SHARE:.0%} of the memory"
         )
+    if died is not None:
+        return f"batch_size: auto is {best}: the process that tried the next larger one died of it ({died})"
     why = "the whole train split" if best == most else "larger ones took too long to try"
     return f"batch_size: auto is {best}: {why}"

@@ -49,11 +49,19 @@ class LiveRecord(Callback):
         self._about: dict[str, Any] = {}
         self._thread: threading.Thread | None = None
         self._pause_s, self._next_s = EVERY_S, float("inf")
+        self._is_over = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the training has: what was resumed is loaded by then."""
+        return bool(self._about)
 
     def __enter__(self) -> LiveRecord:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # First of all: a second Ctrl-C may end the wait for the thread, and the last record follows at once.
+        self._is_over = True
         self._next_s = float("inf")
         if self._thread is not None and self._thread.ident is not None:  # Ctrl-C may come before its start
             self._thread.join()
@@ -102,7 +110,7 @@ class LiveRecord(Callback):
     def _save(self, document: dict[str, Any]) -> None:
         started = self._clock()
         try:
-            write_record(self._path, document, indent=None)
+            write_record(self._path, document, None, is_wanted=lambda: not self._is_over, suffix=".live.part")
         except OSError as error:  # the training goes on; its last record tells if the disk is still full
             _log.warning("%s cannot be written now: %s", self._path, error.strerror or error)
         took_s = self._clock() - started

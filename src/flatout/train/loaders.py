@@ -14,7 +14,8 @@ from flatout.loader.create import Loaders, Source, build_all, choose_builder, pr
 from flatout.loader.machine import Machine, describe_machine
 from flatout.loader.sampler import DrawnSamples
 from flatout.train.ordinary import ResumableLoader
-from flatout.train.task import TaskData
+from flatout.train.sample_draws import SampleDraws
+from flatout.train.task import SampleTransform, TaskData
 from flatout.train.values import stored_values
 from flatout.train.waits import RunLoader
 
@@ -34,6 +35,12 @@ class RunLoaders:
         return {
             n: dataset_of(found.loader) for n, found in loaders.items() if isinstance(found, ResumableLoader)
         }
+
+    def set_transform(self, transform: SampleTransform, seed: int) -> None:
+        """Augment the train samples of the standard path one by one; what is drawn follows from `seed`."""
+        found = self.splits["train"].loader
+        assert isinstance(found, ResumableLoader)
+        found.draws = dataset_of(found.loader).transform = SampleDraws(transform, seed)
 
     def close(self) -> None:
         """End threads and workers."""

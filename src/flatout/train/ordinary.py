@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 
 from flatout.errors import LoaderStateError
 from flatout.loader.sampler import EpochSetter
+from flatout.train.sample_draws import SampleDraws
 
 KIND = "standard loader"
 
@@ -17,8 +18,8 @@ KIND = "standard loader"
 class ResumableLoader:
     """The same batches as its DataLoader, from any of them on; epochs as `FastDataLoader` counts them.
 
-    Samples follow from seed and epoch. What a per-sample transform draws in a worker does not: torch seeds
-    workers anew after a resume.
+    Samples follow from seed and epoch, and so does what their transform draws, if it is one of SampleDraws;
+    torch itself would seed workers anew after a resume.
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
@@ -28,6 +29,8 @@ class ResumableLoader:
         """Epoch and batch at which the next pass starts."""
         self._at = (0, 0)
         """Epoch and batch up to which the newest pass has come."""
+        self.draws: SampleDraws | None = None
+        """What is told the epoch of the samples that are made."""
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -58,7 +61,7 @@ class ResumableLoader:
     def adjust(self, *, num_workers: int | None = None, prefetch_factor: int | None = None) -> None:
         """Other numbers of workers and of batches ahead, from the next batch on: they start anew there.
 
-        The batches stay the same, except for what a per-sample transform draws in a worker.
+        The batches stay the same, except for what a transform draws that is none of SampleDraws.
         """
         workers, depth = self.prefetching
         workers, depth = num_workers or workers, prefetch_factor or depth
@@ -99,6 +102,8 @@ class ResumableLoader:
 
     def _stream(self, epoch: int, batch: int) -> Iterator[Any]:
         self.loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
+        if self.draws is not None:
+            self.draws.set_epoch(epoch)
         if not batch:
             return iter(self.loader)
         return iter(self._rest(batch))

@@ -111,10 +111,13 @@ class PosteriorMetricsMonitor(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The last plot, waited for."""
         if self.looks and trainer.is_global_zero:
+            self._drawing = None  # one that is being written does not have the last looks
             self.draw()
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
-            self._pool = None
+        self._end_drawing()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """A run that fails leaves no thread behind, either."""
+        self._end_drawing()
 
     def look(self, step: int, mean: Tensor, log_variance: Tensor) -> PosteriorLook:
         """(B, D) each in; the window's figures with them out."""
@@ -135,6 +138,11 @@ class PosteriorMetricsMonitor(Callback):
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="flatout-plot")
         self._drawing = self._pool.submit(_draw, self._folder / PLOT, list(self.looks))
+
+    def _end_drawing(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+            self._pool = None
 
     def report(self) -> dict[str, Any]:
         """For the record of the run: the newest look, and the KL of each unit."""
@@ -204,4 +212,8 @@ def _draw(path: Path, looks: list[PosteriorLook]) -> bool:
         "active units": [(look.step, float(look.active_units)) for look in looks],
         "posterior variance": [(look.step, look.mean_variance) for look in looks],
     }
-    return write_plot(path, "The posterior", series, "step")
+    try:
+        return write_plot(path, "The posterior", series, "step")
+    except OSError as error:  # the training goes on
+        _log.warning("%s cannot be written: %s", path, error.strerror or error)
+        return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -113,12 +114,25 @@ def now_text() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def write_record(path: Path, document: dict[str, Any], indent: int | None = 2) -> None:
-    """Write JSON that any reader takes: numbers that are not finite become null."""
+def write_record(
+    path: Path,
+    document: dict[str, Any],
+    indent: int | None = 2,
+    *,
+    is_wanted: Callable[[], bool] = lambda: True,
+    suffix: str = ".part",
+) -> None:
+    """Write JSON that any reader takes: numbers that are not finite become null.
+
+    Args:
+        is_wanted: asked when the text is made; False: nothing is written any more.
+        suffix: of the file that is written first; two threads at once need two.
+    """
     text = json.dumps(_plain(document), indent=indent, ensure_ascii=False, allow_nan=False)
-    temporary = path.with_suffix(".part")
-    temporary.write_text(text + "\n", encoding="utf-8")
-    temporary.replace(path)
+    temporary = path.with_suffix(suffix)
+    if is_wanted():
+        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.replace(path)
 
 
 def _plain(value: Any) -> Any:

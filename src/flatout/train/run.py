@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_only
 
 from flatout.bank import BankViews
@@ -17,29 +17,26 @@ from flatout.config import Config, resolve_config, to_yaml
 from flatout.errors import ConfigError
 from flatout.loader.create import Source
 from flatout.loader.machine import Machine
-from flatout.loader.names import sample_names
 from flatout.seeding import child_seed
-from flatout.train.accumulation import ExactAccumulation
-from flatout.train.checkpoints import FOLDER, KeepLast, find_checkpoint, keep_best, stop_early
+from flatout.train.callbacks import make_callbacks
+from flatout.train.checkpoints import open_checkpoint
 from flatout.train.convolutions import protect_convolutions
 from flatout.train.data import RunData
 from flatout.train.device import Place, choose_place, leaves_processor_free
 from flatout.train.engine import explained, quiet_lightning
+from flatout.train.fetch import is_address
 from flatout.train.folder import run_folder
 from flatout.train.largest_batch import find_batch_size, with_batch_size
 from flatout.train.live import LiveRecord
 from flatout.train.loaders import RunLoaders, open_loaders
-from flatout.train.nonfinite import StopAtNonfinite
 from flatout.train.outcome import Outcome, about
-from flatout.train.posterior import PosteriorMetricsMonitor
 from flatout.train.precision import choose_precision, describe_device
-from flatout.train.progress import EpochEnds, WaitBar, epoch_line
-from flatout.train.randomness import StepSeed
+from flatout.train.progress import epoch_line
 from flatout.train.record import CONFIG, RECORD, EpochRow, RunResult
-from flatout.train.retune import make_retune
 from flatout.train.speed import compile_in_place, fast_kernels, memory_format
 from flatout.train.task import Augment, Task, load_task
 from flatout.train.trainer import make_trainer
+from flatout.train.unread import unread
 from flatout.train.watch import Watch
 from flatout.train.weights import load_weights
 
@@ -92,13 +89,13 @@ def fit(
     run = Run(config, load_task(config), say, on_epoch, shows_bar, on_folder=on_folder)
     run.note(notes)
     run.find_batch_size(source, machine)
-    checkpoint, continued = (None, None) if resume is None else find_checkpoint(resume)
-    loaders = open_loaders(run.config, source, machine)
-    try:
+    with (
+        open_checkpoint(resume) as (checkpoint, continued),
+        closing(open_loaders(run.config, source, machine)) as loaders,
+    ):
         run.note(loaders.notes)
+        run.resumed_from = str(resume) if resume is not None and is_address(resume) else checkpoint
         return run.train(loaders, checkpoint, continued, callbacks, trainer_options or {})
-    finally:
-        loaders.close()
 
 
 class Run:
@@ -119,13 +116,15 @@ class Run:
         self.config, self.task = config, task
         self.place: Place = choose_place(config)
         self.notes: list[str] = []
+        self.resumed_from: str | None = None
+        """The checkpoint, as records and messages name it."""
         self._say, self._shows_bar, self._on_folder = say, shows_bar, on_folder
         self._on_epoch = on_epoch or (lambda row: say(epoch_line(row)))
         free = leaves_processor_free(self.place.device)
         self._is_ahead = free if augments_ahead is None else augments_ahead
         self.note(self.place.notes)
         self.precision, why = choose_precision(config.precision, describe_device(self.place.device))
-        self.note([why])
+        self.note([why, *unread(config, task.name, task.reads)])
 
     def find_batch_size(self, source: Source, machine: Machine | None) -> None:
         """Put the largest batch size that fits in place of `auto`."""
@@ -175,11 +174,11 @@ class Run:
             quiet_lightning(),
             run_folder(config.output_dir, continued=continued, is_shared=is_shared) as folder,
         ):
-            if self._is_first:
-                (folder / CONFIG).write_text(to_yaml(config.model_dump(mode="json")), encoding="utf-8")
-            live = self._live(folder, watch, loaders, checkpoint)
+            if continued is None:
+                self._write_config(folder)
+            live = self._live(folder, watch, loaders)
             own = [*self._callbacks(loaders, folder, watch), live, *callbacks]
-            with explained(config, self.precision, loaders.data.fields, checkpoint):
+            with explained(config, self.precision, loaders.data.fields, self.resumed_from):
                 trainer = make_trainer(
                     config, self.place, self.precision, folder, loaders, own, self._shows_bar, options, notes
                 )
@@ -188,15 +187,16 @@ class Run:
             if self._on_folder is not None and self._is_first:
                 self._on_folder(folder)
             outcome = Outcome(
-                config, self.task.name, trainer, module, data, watch, folder, self.notes, checkpoint
+                config, self.task.name, trainer, module, data, watch, folder, self.notes, self.resumed_from
             )
             try:
-                with explained(config, self.precision, loaders.data.fields, checkpoint):
+                with explained(config, self.precision, loaders.data.fields, self.resumed_from):
                     with live:
                         trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
                     return outcome.finish()
             except BaseException as error:  # also Ctrl-C: what was measured so far is worth keeping
-                outcome.fail(error)
+                if continued is None or live.has_begun:  # not over the record of a run that did not go on
+                    outcome.fail(error)
                 raise
 
     def _module(self, loaders: RunLoaders) -> LightningModule:
@@ -223,7 +223,7 @@ class Run:
         if not loaders.is_fast and not self.config.use_gpu_augment:
             transform = self.task.sample_transform(self.config, loaders.data)
             if transform is not None:
-                loaders.datasets()["train"].transform = transform
+                loaders.set_transform(transform, self.config.seed)
                 return None
         found = self.task.augmentation(self.config, loaders.data)
         is_denied = not self.config.use_gpu_augment and "use_gpu_augment" in self.config.model_fields_set
@@ -232,39 +232,26 @@ class Run:
         return found
 
     def _callbacks(self, loaders: RunLoaders, folder: Path, watch: Watch) -> list[Callback]:
-        config = self.config
-        has_val = "val" in loaders.splits and config.limit_val_batches != 0
-        samples = loaders.data.store or loaders.datasets()["train"]
-        found: list[Callback | None] = [
-            StepSeed(config.seed),
-            StopAtNonfinite(lambda hashes: sample_names(samples, hashes)),
+        return make_callbacks(
+            self.config,
+            loaders,
+            folder,
             watch,
-            EpochEnds(watch, self._on_epoch),
-            WaitBar(watch) if self._shows_bar else None,
-            make_retune(loaders.splits["train"], lambda text: self.note([text])) if config.retune else None,
-            stop_early(config, has_val=has_val),
-            self._posterior(folder),
-            self._accumulation(),
-            keep_best(config, folder / FOLDER, has_val=has_val),
-            KeepLast(folder / FOLDER) if config.save_top_k != 0 else None,
-        ]
-        return [callback for callback in found if callback is not None]
-
-    def _live(self, folder: Path, watch: Watch, loaders: RunLoaders, checkpoint: str | None) -> LiveRecord:
-        facts = {"folder": folder, "task": self.task.name, "notes": self.notes, "is_fast": loaders.is_fast}
-        return LiveRecord(
-            folder / RECORD,
-            watch,
-            lambda trainer, module: {**about(self.config, trainer, module, checkpoint), **facts},
+            on_epoch=self._on_epoch,
+            note=lambda text: self.note([text]),
+            say=self._say_first,
+            shows_bar=self._shows_bar,
         )
 
-    def _posterior(self, folder: Path) -> PosteriorMetricsMonitor | None:
-        if self.config.disable_metrics_monitoring:
-            return None
-        return PosteriorMetricsMonitor(**self.config.monitor.model_dump(), folder=folder, say=self._say_first)
+    def _live(self, folder: Path, watch: Watch, loaders: RunLoaders) -> LiveRecord:
+        facts = {"folder": folder, "task": self.task.name, "notes": self.notes, "is_fast": loaders.is_fast}
 
-    def _accumulation(self) -> ExactAccumulation:
-        config = self.config
-        batch_size = config.loader_for("train").batch_size
-        is_masked = config.on_damage == "skip"
-        return ExactAccumulation(config.gradient_accumulation_steps, batch_size, always_masked=is_masked)
+        def describe(trainer: Trainer, module: LightningModule) -> dict[str, Any]:
+            self._write_config(folder)  # what was resumed is loaded: these settings are the run's from here on
+            return {**about(self.config, trainer, module, self.resumed_from), **facts}
+
+        return LiveRecord(folder / RECORD, watch, describe)
+
+    def _write_config(self, folder: Path) -> None:
+        if self._is_first:
+            (folder / CONFIG).write_text(to_yaml(self.config.model_dump(mode="json")), encoding="utf-8")

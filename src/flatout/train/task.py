@@ -8,7 +8,7 @@ in the config as `task: "package.module:Name"`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -26,8 +26,8 @@ from flatout.types import Array, FieldSpec
 Sample = dict[str, Tensor]
 """One sample of the standard path: what a batch has, without the first axis."""
 SampleTransform = Callable[[Sample], Sample]
-"""Augments one sample in a worker process; it must be picklable, and draws from NumPy's global generator, which
-torch seeds for each worker."""
+"""Augments one sample in a worker process; it must be picklable, and draws from NumPy's or torch's global
+generator, which are seeded for each sample and epoch: a resumed run draws the same."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,9 @@ class Task(ABC):
     """The settings that the task's guide started from: overrides for its standard path, the honest baseline."""
     after: ClassVar[Mapping[str, Any]] = {}
     """The settings that the guide arrived at."""
+    reads: ClassVar[Collection[str] | None] = None
+    """Which of the settings that only some tasks follow (`model.*`, `augmentation.*`, `mode`, `eval_scales`,
+    `kl_annealing`) this one does; the others are said to have no effect. None: nothing is said."""
 
     @abstractmethod
     def module(self, config: Config, data: TaskData) -> LightningModule:
@@ -95,7 +98,8 @@ class Task(ABC):
 
         A batch and its epoch in, a new batch out: `flatout.augment.augment_from_config(config, ...)`, or an
         nn.Module that draws everything from `draw_keys(batch["key"], seed=config.seed, epoch=epoch)`, so that a
-        resumed run draws the same.
+        resumed run draws the same. Not from torch's global generators: on CUDA it runs in a thread of its own
+        beside the step, which seeds them and draws from them, too.
         """
         return None
 

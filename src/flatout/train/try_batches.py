@@ -8,12 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
-import torch
-
 from flatout.config import load_config
 from flatout.errors import TrainMemoryError
-from flatout.train.largest_batch import BUDGET_S, MEMORY_SHARE, search
+from flatout.train.cap import cap_memory
+from flatout.train.largest_batch import BUDGET_S, search
 from flatout.train.run import fit
 
 TRIAL: dict[str, Any] = {
@@ -62,17 +60,6 @@ def _trains(asked: dict[str, Any], size: int) -> bool | None:
             raise
         return None
     return True
-
-
-def cap_memory(cap_bytes: int) -> None:
-    """So much more than now: of private memory on Linux, where mapped stores do not count, and of the GPU's."""
-    if torch.cuda.is_available():
-        torch.cuda.set_per_process_memory_fraction(MEMORY_SHARE)
-    if sys.platform == "linux":
-        import resource
-
-        used = int(psutil.Process().memory_info().data)
-        resource.setrlimit(resource.RLIMIT_DATA, (used + cap_bytes, used + cap_bytes))
 
 
 if __name__ == "__main__":

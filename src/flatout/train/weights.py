@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from flatout.errors import TrainError
+from flatout.train.fetch import local_file
 
 SAFETENSORS = ".safetensors"
 
@@ -21,16 +21,19 @@ def save_weights(weights: dict[str, Tensor], path: Path) -> None:
 
 
 def read_weights(source: str | Path) -> dict[str, Tensor]:
-    """The state dict of a safetensors file, a checkpoint of Lightning or torch, or one at an http address.
+    """The state dict of a safetensors file or a checkpoint of Lightning or torch, here or at an http address.
 
     Raises:
         TrainError: it is not there, holds code or other objects, or no weights.
     """
     try:
-        found = _read(str(source))
+        with local_file(source) as path:
+            found = _read(path)
+    except TrainError:
+        raise
     except FileNotFoundError as error:
         raise TrainError(f"there are no weights at {source}") from error
-    except Exception as error:  # torch, pickle, zipfile, safetensors and urllib each have their own
+    except Exception as error:  # torch, pickle, zipfile and safetensors each have their own
         raise _refused(source, error) from error
     weights = found.get("state_dict", found) if isinstance(found, dict) else found
     if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
@@ -40,8 +43,11 @@ def read_weights(source: str | Path) -> dict[str, Tensor]:
     return weights
 
 
-def check_checkpoint(path: str) -> None:
+def check_checkpoint(path: str | Path, named: str | Path) -> None:
     """Look at a checkpoint before a run is resumed from it; its tensors are mapped, not read.
+
+    Args:
+        named: what messages call it.
 
     Raises:
         TrainError: it cannot be loaded as plain values, or is not that of a run.
@@ -49,10 +55,10 @@ def check_checkpoint(path: str) -> None:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # torch, pickle and zipfile each have their own
-        raise _refused(path, error) from error
+        raise _refused(named, error) from error
     if not isinstance(found, dict) or not {"state_dict", "loops", "RunData"} <= set(found):
         raise TrainError(
-            f"resume: {path} is no checkpoint of a run; 'pretrained' takes weights alone and begins anew"
+            f"resume: {named} is no checkpoint of a run; 'pretrained' takes weights alone and begins anew"
         )
 
 
@@ -78,15 +84,10 @@ def load_weights(module: nn.Module, source: str | Path) -> list[str]:
     ]
 
 
-def _read(source: str) -> Any:
-    if source.startswith(("http://", "https://")):
-        return torch.hub.load_state_dict_from_url(source, map_location="cpu", weights_only=True)
-    if source.endswith(SAFETENSORS):
-        try:
-            return load_file(source)
-        except SafetensorError as error:
-            raise TrainError(f"no safetensors file: {error}") from error
-    return torch.load(source, map_location="cpu", weights_only=True)
+def _read(path: Path) -> Any:
+    if path.suffix == SAFETENSORS:
+        return load_file(path)
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _refused(source: str | Path, error: Exception) -> TrainError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from flatout.errors import ConfigError, StoreError
+from flatout.errors import ConfigError, StoreCorruptError, StoreError
 from flatout.store import DataPreprocessor, StoreReader
 from flatout.store.export import FORMATS, export_store
 
@@ -235,3 +236,164 @@ def test_a_place_that_cannot_be_written_is_named(store: StoreReader, tmp_path: P
             continue  # an optional package, with errors of its own
         with pytest.raises(StoreError, match="out cannot be written"):
             export_store(store.folder, name, tmp_path / "file" / "out")
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_damage_does_not_travel(store: StoreReader, tmp_path: Path, to: str) -> None:
+    if to == "lmdb":
+        pytest.importorskip("lmdb")
+    shutil.copytree(store.folder, tmp_path / "store")
+    shard = store.meta.shards[0]
+    offset = store.shard(0).offset_of("image")
+    assert offset is not None
+    with open(tmp_path / "store" / "shards" / shard.file, "rb+") as file:
+        file.seek(offset)
+        (byte,) = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte ^ 1]))
+    with pytest.raises(StoreCorruptError, match=rf"{shard.file} is damaged: its hash.*verify .* --repair"):
+        export_store(tmp_path / "store", to, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+class Awkward(Items):
+    """Fields that have the names of what an export writes beside them."""
+
+    def __getitem__(self, at: int) -> dict[str, Any]:
+        return {
+            "key": at * 3,
+            "split": np.full((2, 1), at, np.float32),
+            "split_shape": float(at),
+            "file": np.arange(at + 1),
+        }
+
+
+@pytest.fixture(scope="module")
+def awkward(tmp_path_factory: pytest.TempPathFactory) -> StoreReader:
+    folder = tmp_path_factory.mktemp("awkward") / "store"
+    fields = {"file": {"ragged": True}}
+    DataPreprocessor.from_dataset(Awkward(), folder, num_workers=0, fields=fields).run()
+    return StoreReader(folder)
+
+
+def splits_of(store: StoreReader) -> list[str]:
+    return [store.meta.splits[number] for number in store.numbers["split"]]
+
+
+def test_fields_called_key_and_split_in_hdf5(awkward: StoreReader, tmp_path: Path) -> None:
+    with h5py.File(export(awkward, "hdf5", tmp_path)) as file:
+        assert file["key"][:].tolist() == [at * 3 for at in range(12)]
+        assert file["flatout/key"].asstr()[:].tolist() == awkward.keys()
+        assert file["flatout/split"].asstr()[:].tolist() == splits_of(awkward)
+
+
+def test_fields_called_key_and_split_in_parquet(awkward: StoreReader, tmp_path: Path) -> None:
+    rows = pq.read_table(export(awkward, "parquet", tmp_path)).to_pylist()
+    for at, row in enumerate(rows):
+        wanted = {"key": at * 3, "split": [at, at], "split_shape": at, "file": list(range(at + 1))}
+        assert {name: row[name] for name in wanted} == wanted
+        assert (row["flatout/split_shape"], row["file_shape"]) == ([2, 1], [at + 1])
+    assert [row["flatout/key"] for row in rows] == awkward.keys()
+    assert [row["flatout/split"] for row in rows] == splits_of(awkward)
+
+
+def test_fields_called_key_and_split_in_tfrecord(awkward: StoreReader, tmp_path: Path) -> None:
+    reader = pytest.importorskip("tfrecord.reader")
+    found = {}
+    for path in export(awkward, "tfrecord", tmp_path).iterdir():
+        for example in reader.tfrecord_loader(str(path), None):
+            found[bytes(example["flatout/key"]).decode()] = (int(example["key"][0]), path.stem)
+    splits = splits_of(awkward)
+    assert found == {key: (at * 3, splits[at]) for at, key in enumerate(awkward.keys())}
+
+
+def test_fields_called_file_in_lmdb(awkward: StoreReader, tmp_path: Path) -> None:
+    lmdb = pytest.importorskip("lmdb")
+    with lmdb.open(str(export(awkward, "lmdb", tmp_path)), readonly=True) as database, database.begin() as view:
+        for at, key in enumerate(awkward.keys()):
+            arrays = np.load(io.BytesIO(view.get(key.encode())), allow_pickle=False)
+            assert {name: arrays[name].tolist() for name in arrays} == {
+                name: array.tolist() for name, array in awkward.read(at).items()
+            }
+
+
+class Numbers(Items):
+    """Every dtype that a store holds."""
+
+    def __getitem__(self, at: int) -> dict[str, Any]:
+        dtypes = [*(f"{sign}int{bits}" for sign in ("u", "") for bits in (8, 16, 32, 64)), "float16", "float64"]
+        return {"flag": np.array([True, False]), **{dtype: np.array([at, 3], dtype) for dtype in dtypes}}
+
+
+def test_every_dtype_in_every_format(tmp_path: Path) -> None:
+    DataPreprocessor.from_dataset(Numbers(), tmp_path / "store", num_workers=0).run()
+    store = StoreReader(tmp_path / "store")
+    rows = pq.read_table(export(store, "parquet", tmp_path)).to_pylist()
+    with h5py.File(export(store, "hdf5", tmp_path)) as file:
+        for at, row in enumerate(rows):
+            for name, array in store.read(at).items():
+                assert row[name] == array.tolist()
+                assert file[name].dtype == array.dtype
+                same(file[name][at], array)
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_complex_numbers_are_kept_or_refused(tmp_path: Path, to: str) -> None:
+    class Waves(Items):
+        def __getitem__(self, at: int) -> dict[str, Any]:
+            return {"z": np.array([at + 1j, 2.0], np.complex64)}
+
+    DataPreprocessor.from_dataset(Waves(), tmp_path / "store", num_workers=0).run()
+    if to in ("parquet", "tfrecord"):
+        with pytest.raises(ConfigError, match=f"'z' is complex64, and {to} has no complex.*hdf5, tar, lmdb"):
+            export_store(tmp_path / "store", to, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+        return
+    if to == "lmdb":
+        pytest.importorskip("lmdb")
+    output = export(StoreReader(tmp_path / "store"), to, tmp_path)
+    if to == "hdf5":
+        with h5py.File(output) as file:
+            same(file["z"][:, 0], np.arange(12) + 1j)
+
+
+def test_a_number_beyond_int64_is_not_wrapped(tmp_path: Path) -> None:
+    class Hashes(Items):
+        def __getitem__(self, at: int) -> dict[str, Any]:
+            return {"h": np.array([2**64 - 1 - at], np.uint64)}
+
+    DataPreprocessor.from_dataset(Hashes(), tmp_path / "store", num_workers=0).run()
+    with pytest.raises(StoreError, match="18446744073709551615 does not fit the int64 of tfrecord"):
+        export_store(tmp_path / "store", "tfrecord", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_a_disk_that_is_really_full(store: StoreReader, tmp_path: Path, to: str) -> None:
+    """In a process of its own: to touch a map on a full disk ends the process by a signal."""
+    if to == "lmdb":
+        pytest.importorskip("lmdb")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("cannot mount a small disk")
+    try:
+        (disk / "filler").write_bytes(bytes(256 << 10))
+        program = (
+            "import sys\n"
+            "from pathlib import Path\n"
+            "from flatout.errors import StoreError\n"
+            "from flatout.store.export import export_store\n"
+            "try:\n"
+            "    export_store(Path(sys.argv[1]), sys.argv[3], Path(sys.argv[2]))\n"
+            "except StoreError as error:\n"
+            "    print(error)\n"
+        )
+        command = [sys.executable, "-W", "error", "-c", program, store.folder, disk / "out", to]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"{disk / 'out'} cannot be written: ")
+        assert [path.name for path in disk.iterdir()] == ["filler"]
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)

@@ -9,8 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from flatout.errors import ConfigError, FlatoutError, StoreError
-from flatout.source import load_object
+from flatout.source import hash_file, load_object
 from flatout.store.files import sync_file, temporary_beside
 from flatout.store.limits import free_bytes
 from flatout.store.progress import Progress, Silent
@@ -22,6 +24,8 @@ FORMATS = {
     name: f"flatout.store.export.{name}:write" for name in ("hdf5", "tar", "parquet", "tfrecord", "lmdb")
 }
 """Format -> function that writes `Samples` to a path."""
+KEEP_COMPLEX = ("hdf5", "tar", "lmdb")
+"""Formats that have complex numbers."""
 LITTLE_BYTES = 1 << 20
 """Less than this left on a disk is worth a word when a write fails."""
 
@@ -46,17 +50,39 @@ class Samples:
         return len(self.store)
 
     def __iter__(self) -> Iterator[Sample]:
-        splits = [self.store.meta.splits[number] for number in self.store.numbers["split"].tolist()]
-        for position, (key, split) in enumerate(zip(self.store.keys(), splits, strict=True)):
+        numbers = self.store.numbers
+        splits = [self.store.meta.splits[number] for number in numbers["split"].tolist()]
+        whole: set[int] = set()
+        for position, (key, split, shard) in enumerate(
+            zip(self.store.keys(), splits, numbers["shard"].tolist(), strict=True)
+        ):
+            if shard not in whole:
+                self._check(shard)
+                whole.add(shard)
             yield Sample(key, split, self.store.read(position))
             self.progress.advance(1)
+
+    def _check(self, number: int) -> None:
+        """Damage must not travel: what leaves the store has no crc any more that could tell.
+
+        Raises:
+            StoreCorruptError: the shard is not what was written.
+        """
+        shard = self.store.shard(number)
+        try:
+            is_whole = hash_file(shard.path) == shard.meta.blake3
+        except OSError as error:
+            raise shard.damaged(error.strerror or str(error)) from error
+        if not is_whole:
+            raise shard.damaged("its hash differs from the recorded one")
 
 
 def export_store(folder: Path, to: str, output: Path, progress: Progress = Silent()) -> int:  # noqa: B008  stateless
     """Write the store at `folder` to `output` in the format `to`; the number of samples out.
 
     Raises:
-        ConfigError: no such format. StoreError: `output` is there already, or cannot be written.
+        ConfigError: no such format, or it cannot hold a field. StoreCorruptError: a shard is damaged.
+        StoreError: `output` is there already, or cannot be written.
     """
     if to not in FORMATS:
         raise ConfigError(f"no format '{to}'; known: {', '.join(FORMATS)}")
@@ -64,6 +90,7 @@ def export_store(folder: Path, to: str, output: Path, progress: Progress = Silen
         raise StoreError(f"{output} is there already; name another place, or delete it first")
     write: Callable[[Samples, Path], None] = load_object(FORMATS[to])
     samples = Samples(StoreReader(folder), progress)
+    _refuse_complex(samples.store, to)
     temporary = temporary_beside(output)
     progress.begin(f"export to {to}", len(samples))
     try:
@@ -78,6 +105,16 @@ def export_store(folder: Path, to: str, output: Path, progress: Progress = Silen
     finally:
         _remove(temporary)
     return len(samples)
+
+
+def _refuse_complex(store: StoreReader, to: str) -> None:
+    """Parquet and TFRecord have real numbers only: half of each complex one would be lost."""
+    for spec in store.meta.fields:
+        if np.dtype(spec.dtype).kind == "c" and to not in KEEP_COMPLEX:
+            raise ConfigError(
+                f"field '{spec.name}' is {spec.dtype}, and {to} has no complex numbers; "
+                f"export to one of: {', '.join(KEEP_COMPLEX)}"
+            )
 
 
 def _sync(path: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from flatout.store.export.export import Samples
 from flatout.store.index import length_column
+from flatout.store.view import free_name
 from flatout.types import FieldSpec
 
 
@@ -20,8 +21,10 @@ def write(samples: Samples, path: Path) -> None:
         with h5py.File(disk, "w") as file:
             targets = {name: _create(file, samples, spec) for name, spec in samples.store.fields.items()}
             text = h5py.string_dtype()
-            keys = file.create_dataset("key", (len(samples),), text)
-            splits = file.create_dataset("split", (len(samples),), text)
+            keys, splits = (
+                file.create_dataset(free_name(name, samples.store.meta.fields), (len(samples),), text)
+                for name in ("key", "split")
+            )
             for position, sample in enumerate(samples):
                 keys[position], splits[position] = sample.key, sample.split
                 for name, array in sample.arrays.items():

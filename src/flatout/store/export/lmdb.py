@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,10 @@ from flatout.errors import MissingDependencyError
 from flatout.store.export.export import Samples
 from flatout.store.reader import StoreReader
 from flatout.store.summary import restored_bytes
+from flatout.types import Array
 
+KEYS = b"__keys__"
+MAX_NAME_BYTES = 500
 BATCH = 256
 """Samples a transaction: one each would sync the disk every time."""
 FIELD_BYTES = 8 << 10
@@ -27,7 +32,8 @@ def write(samples: Samples, path: Path) -> None:
     except ImportError as error:
         raise MissingDependencyError("export to lmdb needs the package lmdb: pip install lmdb") from error
     try:
-        with lmdb.open(str(path), map_size=_most_bytes(samples.store)) as database:
+        # Its lock file is a map: to touch that on a full disk would end this process, and nobody else is here.
+        with lmdb.open(str(path), map_size=_most_bytes(samples.store), lock=False) as database:
             _fill(database, samples)
     except lmdb.Error as error:
         raise OSError(str(error)) from error  # an I/O error where the disk is full
@@ -37,15 +43,23 @@ def _fill(database: Any, samples: Samples) -> None:
     keys: list[str] = []
     transaction = database.begin(write=True)
     for position, sample in enumerate(samples):
-        buffer = io.BytesIO()
-        np.savez(buffer, allow_pickle=False, **sample.arrays)
-        transaction.put(_name(sample.key, position), buffer.getvalue())
+        transaction.put(_name(sample.key, position), _npz(sample.arrays))
         keys.append(_name(sample.key, position).decode())
         if position % BATCH == BATCH - 1:
             transaction.commit()
             transaction = database.begin(write=True)
-    transaction.put(b"__keys__", json.dumps(keys).encode())
+    transaction.put(KEYS, json.dumps(keys).encode())
     transaction.commit()
+
+
+def _npz(arrays: Mapping[str, Array]) -> bytes:
+    """As `np.savez` writes it, which takes no array that is called `file`."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+    return buffer.getvalue()
 
 
 def _most_bytes(store: StoreReader) -> int:
@@ -55,6 +69,7 @@ def _most_bytes(store: StoreReader) -> int:
 
 
 def _name(key: str, position: int) -> bytes:
-    """The sample's key; its position where the key is longer than LMDB takes (511 bytes)."""
+    """The sample's key; its position where that is too long for LMDB (511 bytes), or another's name."""
     name = key.encode()
-    return name if len(name) <= 500 else f"#{position}".encode()
+    is_own = len(name) <= MAX_NAME_BYTES and name != KEYS and not name.startswith(b"#")
+    return name if is_own else f"#{position}".encode()

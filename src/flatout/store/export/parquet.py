@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flatout.store.export.export import Sample, Samples
+from flatout.store.view import free_name
 from flatout.types import FieldSpec
 
 GROUP_BYTES = 64 << 20
@@ -18,7 +19,7 @@ GROUP_BYTES = 64 << 20
 
 def write(samples: Samples, path: Path) -> None:
     """Write one Parquet file; text fields become strings, labels stay numbers."""
-    fields = samples.store.fields
+    fields = samples.store.meta.fields
     schema = _schema(fields)
     waiting: list[Sample] = []
     num_bytes = 0
@@ -33,30 +34,31 @@ def write(samples: Samples, path: Path) -> None:
             writer.write_table(_table(waiting, fields, schema))
 
 
-def _schema(fields: dict[str, FieldSpec]) -> Any:
-    columns = [("key", pa.string()), ("split", pa.string())]
-    for name, spec in fields.items():
-        if spec.kind == "text":
-            columns.append((name, pa.string()))
-        elif not spec.shape:
-            columns.append((name, pa.from_numpy_dtype(np.dtype(spec.dtype))))
+def _schema(fields: tuple[FieldSpec, ...]) -> Any:
+    columns = [(free_name(name, fields), pa.string()) for name in ("key", "split")]
+    for spec in fields:
+        kind = pa.string() if spec.kind == "text" else pa.from_numpy_dtype(np.dtype(spec.dtype))
+        if spec.kind == "text" or not spec.shape:
+            columns.append((spec.name, kind))
         else:
-            columns.append((name, pa.large_list(pa.from_numpy_dtype(np.dtype(spec.dtype)))))
-            columns.append((f"{name}_shape", pa.list_(pa.int64())))
+            columns.append((spec.name, pa.large_list(kind)))
+            columns.append((free_name(f"{spec.name}_shape", fields), pa.list_(pa.int64())))
     return pa.schema(columns)
 
 
-def _table(samples: list[Sample], fields: dict[str, FieldSpec], schema: Any) -> Any:
-    columns: dict[str, Any] = {"key": [s.key for s in samples], "split": [s.split for s in samples]}
-    for name, spec in fields.items():
-        arrays = [sample.arrays[name] for sample in samples]
+def _table(samples: list[Sample], fields: tuple[FieldSpec, ...], schema: Any) -> Any:
+    """Columns in the order of the schema."""
+    columns: list[Any] = [[sample.key for sample in samples], [sample.split for sample in samples]]
+    for spec in fields:
+        arrays = [sample.arrays[spec.name] for sample in samples]
         if spec.kind == "text":
-            columns[name] = [array.tobytes().decode() for array in arrays]
+            columns.append([array.tobytes().decode() for array in arrays])
         elif not spec.shape:
-            columns[name] = pa.array(np.array(arrays))
+            columns.append(np.array(arrays))
         else:
             offsets = np.concatenate([[0], np.cumsum([array.size for array in arrays])])
             flat = np.concatenate([array.reshape(-1) for array in arrays])
-            columns[name] = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), pa.array(flat))
-            columns[f"{name}_shape"] = [list(array.shape) for array in arrays]
-    return pa.table(columns).cast(schema)
+            columns.append(pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), pa.array(flat)))
+            columns.append([list(array.shape) for array in arrays])
+    kinds = zip(columns, schema.types, strict=True)
+    return pa.table([c if isinstance(c, pa.Array) else pa.array(c, kind) for c, kind in kinds], schema=schema)

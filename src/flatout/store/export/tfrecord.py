@@ -1,6 +1,7 @@
 """TFRecord: one tf.train.Example a sample, written without TensorFlow.
 
-Floats become float_list, integers int64_list, text bytes_list; the shape stands beside as `FIELD/shape`.
+Floats become float_list, which is float32, integers int64_list, text bytes_list; the shape stands beside as
+`FIELD/shape`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from typing import BinaryIO
 import google_crc32c
 import numpy as np
 
+from flatout.errors import StoreError
 from flatout.store.export.export import Sample, Samples
+from flatout.store.view import free_name
 from flatout.types import Array, FieldSpec
 
 _MASK_DELTA = 0xA282EAD8
+_LARGEST = 2**63 - 1
 
 
 def write(samples: Samples, path: Path) -> None:
@@ -27,7 +31,7 @@ def write(samples: Samples, path: Path) -> None:
         for sample in samples:
             if sample.split not in files:
                 files[sample.split] = opened.enter_context(open(path / f"{sample.split}.tfrecord", "wb"))
-            _write_record(files[sample.split], _example(sample, samples.store.fields))
+            _write_record(files[sample.split], _example(sample, samples.store.meta.fields))
 
 
 def _write_record(file: BinaryIO, data: bytes) -> None:
@@ -40,12 +44,14 @@ def _masked_crc(data: bytes) -> int:
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
-def _example(sample: Sample, fields: dict[str, FieldSpec]) -> bytes:
+def _example(sample: Sample, fields: tuple[FieldSpec, ...]) -> bytes:
     """The protocol-buffer bytes of Example{features{feature{name: value}}}."""
-    features = {"key": _bytes_list(sample.key.encode()), "split": _bytes_list(sample.split.encode())}
-    for name, array in sample.arrays.items():
-        features[name] = _bytes_list(array.tobytes()) if fields[name].kind == "text" else _number_list(array)
-        features[f"{name}/shape"] = _int64_list(array.shape)
+    texts = {"key": sample.key, "split": sample.split}
+    features = {free_name(name, fields): _bytes_list(text.encode()) for name, text in texts.items()}
+    for spec in fields:
+        array = sample.arrays[spec.name]
+        features[spec.name] = _bytes_list(array.tobytes()) if spec.kind == "text" else _number_list(array)
+        features[f"{spec.name}/shape"] = _int64_list(array.shape)
     entries = b"".join(
         _field(1, _field(1, name.encode()) + _field(2, value)) for name, value in sorted(features.items())
     )
@@ -59,6 +65,10 @@ def _bytes_list(data: bytes) -> bytes:
 def _number_list(array: Array) -> bytes:
     if array.dtype.kind == "f":
         return _field(2, _field(1, array.astype("<f4").tobytes()))
+    if array.dtype == np.uint64 and array.size and int(array.max()) > _LARGEST:
+        raise StoreError(
+            f"a value of {array.max()} does not fit the int64 of tfrecord; export to another format"
+        )
     return _int64_list(np.asarray(array, np.int64).reshape(-1).tolist())
 
 

@@ -79,8 +79,9 @@ class Known:
             if segment is None:
                 raise StoreError(f"segment {number} of {self.folder} is gone")
             found = OpenSegment(self.folder, segment)
-            while len(self._open) >= MAX_OPEN:
-                self._open.pop(next(iter(self._open)), None)
+            surplus = list(self._open)[: max(0, len(self._open) - MAX_OPEN + 1)]  # a copy: threads share it
+            for oldest in surplus:
+                self._open.pop(oldest, None)
             self._open[number] = found
         return found
 

@@ -1,0 +1,1 @@
+"""The most that any cure of data could gain: batches in memory replayed, the loader run alone."""

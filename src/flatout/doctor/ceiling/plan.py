@@ -1,0 +1,155 @@
+"""What happens after the observed steps: blocks of steps with the loader and with resident batches, in turns.
+
+The script is as good as stopped by then: nothing that it computes from here on is kept by anybody, so replayed
+batches change none of its results. It is not told that an epoch ended any more, or it might end itself.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, pstdev
+from time import perf_counter
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from flatout.doctor.ceiling.beside import BesideSource
+from flatout.doctor.ceiling.here import measure_parts
+from flatout.doctor.ceiling.sent import sent_source
+from flatout.doctor.ceiling.shorter import CallSource, measure_shorter, padded_batches
+from flatout.doctor.ceiling.sources import LoaderSource, ResidentSource, Source, keep_batches
+from flatout.doctor.child.watch import WATCH
+
+LEAST_ROUNDS, MOST_ROUNDS = 3, 6
+SERIES_S = 25.0
+"""What one series of blocks may take, if the least number of rounds allows it."""
+BLOCK_S = 0.3
+"""A block lasts at least this long, so that the clock and single hiccups do not matter."""
+LEAST_STEPS, MOST_STEPS = 3, 128
+BLOCK_ERROR = 0.15
+"""How sure the mean of a block of uneven steps should be ..."""
+UNEVEN_S = 1.5
+"""... if it takes no longer than this."""
+SHORT_EPOCH = 40
+"""Epochs of fewer steps are measured whole: what happens between two of them belongs to a step."""
+DRAIN_S = 2.0
+ALONE_S = 1.5
+"""The loader alone is measured for this long ..."""
+ALONE_BATCHES = (3, 60)
+"""... but at least, and at most, so many batches."""
+
+
+@dataclass
+class Block:
+    """Steps in a row with one source, measured after `num_skipped` of them."""
+
+    source: Source
+    num_steps: int
+    num_skipped: int = 0
+    round: int = 0
+
+
+def is_distributed() -> bool:
+    """Several ranks train together: all of them must change sources at the same step."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def unevenness(starts: Sequence[float]) -> float:
+    """Standard deviation of steps that began then, in means; 0 of fewer than three."""
+    seconds = [end - start for start, end in pairwise(starts)]
+    return pstdev(seconds) / max(fmean(seconds), 1e-9) if len(seconds) > 1 else 0.0
+
+
+def block_steps(step_s: float, num_workers: int, epoch_steps: int | None, uneven: float = 0.0) -> int:
+    """Steps of one block: whole rounds of the workers, whole short epochs, and long enough to measure.
+
+    A slow sample or an evaluation once in a while must come in each block about as often as in all.
+    """
+    if is_distributed():
+        return 8
+    step_s = max(step_s, 1e-6)
+    steady = min(math.ceil((uneven / BLOCK_ERROR) ** 2), math.ceil(UNEVEN_S / step_s))
+    wanted = min(max(math.ceil(BLOCK_S / step_s), LEAST_STEPS, num_workers, steady), MOST_STEPS)
+    unit = epoch_steps if epoch_steps and epoch_steps <= SHORT_EPOCH else max(num_workers, 1)
+    return math.ceil(wanted / unit) * unit
+
+
+def num_rounds(step_s: float, num_steps: int, num_sources: int) -> int:
+    """Rounds of blocks: more make the interval narrower, slow steps make them dear."""
+    if is_distributed():
+        return LEAST_ROUNDS
+    round_s = num_sources * (num_steps + 2) * step_s
+    return int(min(max(SERIES_S / round_s, LEAST_ROUNDS), MOST_ROUNDS))
+
+
+def in_turns(sources: Sequence[Source], num_steps: int, step_s: float, rounds: range) -> Iterator[Block]:
+    """Blocks of all sources, round after round; what was made ahead meanwhile is used up first."""
+    for number in rounds:
+        for source in sources:
+            source.begin()
+            yield Block(source, num_steps, used_up_first(source, step_s), round=number)
+            source.end()
+            source.settle()
+
+
+def used_up_first(source: Source, step_s: float) -> int:
+    """Steps before a block that only use up prefetched batches; slow ones are thrown away instead."""
+    if source.num_ahead * step_s <= DRAIN_S or is_distributed():
+        return max(source.num_ahead, 2)
+    for _ in range(source.num_ahead):
+        source.next()
+    return 1
+
+
+def ceiling_blocks(
+    base: LoaderSource, step_s: float, num_steps: int, loader: DataLoader[Any], optimiser: Any
+) -> Iterator[Block]:
+    """The loader and resident batches in turns, the latter also beside a busy process; then the parts."""
+    kept = keep_batches(base)
+    sources: list[Source] = [base, ResidentSource(kept)]
+    sent = None if is_distributed() else sent_source(base, loader, kept)
+    if not is_distributed():
+        sources += [BesideSource(kept), *([sent] if sent else [])]
+    base.settle()
+    yield from in_turns(sources, num_steps, step_s, range(num_rounds(step_s, num_steps, len(sources))))
+    if sent:
+        sent.close()
+    WATCH.add(("alone", *_alone(base)))
+    if not is_distributed():
+        base.settle()
+        yield from part_blocks(base, loader, kept, optimiser)
+
+
+def part_blocks(
+    base: LoaderSource, loader: DataLoader[Any], kept: list[Any], optimiser: Any
+) -> Iterator[Block]:
+    """What the parts of a batch cost one by one; of a padded one also what shorter ones would."""
+    WATCH.add(("measured", measure_parts(base, loader, kept[0], optimiser)))
+    if padded := padded_batches(kept):
+        source = CallSource(kept)
+        source.begin()
+        yield Block(source, 1, 1)
+        source.end()
+        WATCH.add(("measured", measure_shorter(padded)))
+
+
+def _alone(base: LoaderSource) -> tuple[float, int]:
+    """Seconds and number of batches, as fast as the loader gives them to nobody."""
+    end = perf_counter() + DRAIN_S
+    for _ in range(base.num_ahead):
+        if perf_counter() < end:
+            base.next()
+    seconds, number, least, most = 0.0, 0, *ALONE_BATCHES
+    while number < most and (number < least or seconds < ALONE_S):
+        starts, start = base.num_starts, perf_counter()
+        base.next()
+        if base.num_starts == starts:  # the start of an epoch is not what a batch takes
+            seconds += perf_counter() - start
+            number += 1
+        elif perf_counter() > end + 5 * ALONE_S:
+            break
+    return seconds, number

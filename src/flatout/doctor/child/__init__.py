@@ -1,0 +1,1 @@
+"""What runs inside the script's own processes."""

@@ -1,0 +1,1 @@
+"""The script started as its user starts it, watched from outside."""

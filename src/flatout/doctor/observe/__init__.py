@@ -1,0 +1,1 @@
+"""A script in, a record of what it does with its time out."""

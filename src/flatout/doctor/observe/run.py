@@ -1,0 +1,139 @@
+"""observe: somebody's unmodified training script in, a record of what it does with its time out."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from flatout.doctor.ceiling.measure import ceiling_of
+from flatout.doctor.child.log import read_rows
+from flatout.doctor.launch.run import Ended, Script, launch
+from flatout.doctor.observe.settings import ObserveSettings
+from flatout.doctor.record import DoctorRecord, Exit
+from flatout.doctor.steps.cut import Steps, steps_of, sync_points_of, with_logging
+from flatout.doctor.steps.facts import facts_of, log_share, only_training, overhead_of
+from flatout.doctor.steps.loaders import Made, loader_facts, made_by
+from flatout.doctor.steps.phases import Phases
+from flatout.doctor.steps.trace import Trace, read_trace
+
+NOT_ENDED = Ended(0, 0, (), 0.0, False)
+"""For a record of a script that still runs."""
+
+
+def observe(
+    script: Path | None,
+    module: str | None,
+    arguments: Sequence[str],
+    settings: ObserveSettings,
+    *,
+    stdout: Any = None,
+    on_poll: Callable[[Path], None] = lambda folder: None,
+) -> DoctorRecord:
+    """Run a script under observation and say what was seen, without a verdict.
+
+    Args:
+        script: the file; or
+        module: the module that `python -m` would run.
+        arguments: its own.
+        stdout: where it prints; absent: where this process does.
+        on_poll: called with the folder of the observation now and then while the script runs.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
+    what = Script(script, module, tuple(arguments))
+    with tempfile.TemporaryDirectory(prefix="flatout-doctor-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        ended = launch(what, settings, folder, stdout=stdout, on_poll=lambda: on_poll(folder))
+        return record_of(what, settings, folder, ended)
+
+
+def record_of(script: Script, settings: ObserveSettings, folder: Path, ended: Ended) -> DoctorRecord:
+    """The record that the files of an observation make; of a script that still runs, so far."""
+    traces = [read_trace(pid, rows) for pid, rows in read_rows(folder, "events").items()]
+    exits = {int(path.stem.rpartition("-")[2]): _read(path) for path in folder.glob("exit-*.json")}
+    trace = _training(traces, exits)
+    phases = Phases(trace)
+    samples = only_training(read_rows(folder, "samples").get(trace.pid, ()))
+    steps = steps_of(trace, phases, settings.num_warmup)
+    steps = with_logging(steps, log_share(samples))
+    loaders = _made_of_all(trace, folder)
+    train = trace.train_number
+    facts = facts_of(trace, steps, phases, loaders.get(train) if train is not None else None, samples)
+    facts["num_processes"] = max(1, sum(each.train_number is not None for each in traces))
+    return DoctorRecord(
+        script=script.name,
+        arguments=script.arguments,
+        exit=_exit(ended, exits, traces),
+        steps=steps.steps,
+        num_warmup=steps.num_warmup,
+        loaders=tuple(loader_facts(trace, known, loaders[known["number"]]) for known in _in_order(trace)),
+        ceiling=ceiling_of(trace, steps, phases),
+        sync_points=sync_points_of(trace, steps, phases),
+        looks=ended.looks,
+        warnings=tuple(_warnings(trace, steps, ended, settings)),
+        overhead=overhead_of(trace, steps),
+        facts=facts,
+        machine=_machine(),
+    )
+
+
+def _training(traces: Sequence[Trace], exits: Mapping[int, Mapping[str, Any]]) -> Trace:
+    """The process that trains; of several ranks the first."""
+    trained = [trace for trace in traces if trace.train_number is not None]
+    ranked = sorted(trained, key=lambda trace: exits.get(trace.pid, {}).get("rank", 0))
+    return ranked[0] if ranked else (traces[0] if traces else Trace(0))
+
+
+def _made_of_all(trace: Trace, folder: Path) -> dict[int, Made]:
+    rows = [read_rows(folder, kind) for kind in ("batches", "samples", "calls")]
+    return {known["number"]: made_by(trace, known["number"], *rows) for known in trace.loaders}
+
+
+def _in_order(trace: Trace) -> list[Mapping[str, Any]]:
+    """Those that were read from; the one trained on first."""
+    read = [known for known in trace.loaders if known["num_batches"]]
+    return sorted(read, key=lambda known: (known["number"] != trace.train_number, not known["is_train"]))
+
+
+def _exit(ended: Ended, exits: Mapping[int, Mapping[str, Any]], traces: Sequence[Trace]) -> Exit:
+    told = exits.get(ended.pid, {})
+    was_stopped = any(trace.was_stopped for trace in traces) and not ended.was_interrupted
+    if was_stopped:  # whatever code the script made of it
+        return Exit(0, True)
+    error = told.get("error") or next((each["error"] for each in exits.values() if each.get("error")), None)
+    if error is None and ended.code > 128:
+        error = f"ended by signal {ended.code - 128}"
+    return Exit(ended.code, False, error)
+
+
+def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSettings) -> list[str]:
+    found = [
+        f"the script wrote over {path} while it was observed" for path in trace.facts.get("overwritten") or ()
+    ]
+    found += [f"a measurement after the observed steps failed: {why}" for why in trace.failures]
+    if not trace.nexts:
+        found.append("no batch of a torch DataLoader was read in the script's main thread")
+    elif trace.train_number is None:
+        found.append("no backward followed a batch: nothing was trained while it was observed")
+    elif trace.observed_until is None and not settings.is_full and len(steps.steps) < settings.num_steps:
+        found.append(
+            f"the script ended after {len(steps.steps) + steps.num_warmup} steps, before resident batches "
+            "could be replayed; the ceiling is told from its waits"
+        )
+    return found
+
+
+def _machine() -> dict[str, Any]:
+    from flatout.loader.machine import describe_machine
+
+    return asdict(describe_machine())
+
+
+def _read(path: Path) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return told

@@ -1,0 +1,1 @@
+"""The settings of a training that flatout runs, found by measuring."""

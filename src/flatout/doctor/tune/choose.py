@@ -1,0 +1,78 @@
+"""Which of the measured settings is taken: the fastest within the budget, or a simpler one as fast as that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flatout.doctor.tune.interval import Interval, ratio_of
+from flatout.doctor.tune.race import ALIKE, ENOUGH, Entry
+from flatout.doctor.tune.setting import Setting
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was taken, and why."""
+
+    entry: Entry
+    reason: str
+
+
+def choose(
+    entries: Sequence[Entry], start: Setting, cpu_budget: float, *, needs_proof: bool = True
+) -> Choice | None:
+    """The setting to go on with; None if none could be measured.
+
+    Args:
+        start: what stands now; it stays unless another is better, or it is over the budget.
+        cpu_budget: share of all cores that workers may keep busy.
+        needs_proof: a simpler setting stays unless the fastest is better beyond noise. Otherwise it stays only
+            where it is about as fast: on a noisy machine nothing is beyond noise, and what stands now may be
+            half as fast as what seems the best.
+    """
+    measured = [entry for entry in entries if entry.slices and entry.failure is None]
+    if not measured:
+        return None
+    allowed = [entry for entry in measured if entry.cpu_share <= cpu_budget]
+    if not allowed:
+        least = min(measured, key=lambda entry: (entry.cpu_share, entry.setting.weight(start)))
+        return Choice(least, f"every one is over the CPU budget of {cpu_budget:.0%}; this is the least over it")
+    best = max(allowed, key=lambda entry: entry.rate)
+    is_worse = is_better if needs_proof else seems_better
+    alike = [entry for entry in allowed if entry is best or not is_worse(best, entry)]
+    taken = min(alike, key=lambda entry: (entry.setting.weight(start), -entry.rate))
+    return Choice(taken, _reason(taken, best, start, len(measured) - len(allowed)))
+
+
+def is_better(one: Entry, other: Entry) -> bool:
+    """Whether one is faster than the other, beyond noise and by so much that it matters."""
+    if other.is_beaten and not one.is_beaten:
+        return True
+    ratio = ratio_of(one.rates, other.rates)
+    return ratio.middle > ALIKE and ratio.low > 1.0
+
+
+def seems_better(one: Entry, other: Entry) -> bool:
+    """Whether one is likely faster than the other by so much that it matters."""
+    if other.is_beaten and not one.is_beaten:
+        return True
+    ratio = ratio_of(one.rates, other.rates)
+    is_single = min(len(one.rates), len(other.rates)) < 2
+    return not is_single and ratio.middle > ALIKE and ratio.high > ENOUGH
+
+
+def gain_of(entries: Sequence[Entry], setting: Setting, start: Setting) -> Interval | None:
+    """How many times as fast a setting is as `start`, if both were measured in one race."""
+    by_setting = {entry.setting: entry for entry in entries if entry.slices}
+    if setting not in by_setting or start not in by_setting:
+        return None
+    return ratio_of(by_setting[setting].rates, by_setting[start].rates)
+
+
+def _reason(taken: Entry, best: Entry, start: Setting, num_over: int) -> str:
+    over = f" ({num_over} over the CPU budget)" if num_over else ""
+    if taken.setting == start:
+        return ("nothing is faster beyond noise" if taken is not best else "the fastest already") + over
+    if taken is best:
+        return "the fastest" + over
+    return "as fast as the fastest, and simpler" + over

@@ -1,0 +1,1 @@
+"""What is counted where samples are made, in worker processes or in the script's own."""

@@ -1,0 +1,127 @@
+"""Announced reads: on at first and whenever a thread had to wait for a page, off after a while without."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from importlib.util import module_from_spec, spec_from_file_location
+from typing import Any
+
+import pytest
+from tests.loader.breaking import make_store
+
+from flatout.loader import announce
+from flatout.loader.announce import MOST_QUIET_BATCHES, QUIET_BATCHES, FaultWatch
+from flatout.loader.fetch import Fetcher, ReadRule
+from flatout.loader.loader import FastDataLoader
+
+WILLNEED = 3
+
+
+class Faults:
+    """A count of major faults that a test can raise."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 7
+        monkeypatch.setattr(announce, "_major_faults", lambda: self.count)
+
+
+@pytest.fixture
+def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
+    return Faults(monkeypatch)
+
+
+def cold_batches(watch: FaultWatch, unit: int = 1) -> int:
+    """Batches from here on before which the watch says cold."""
+    count = 0
+    while watch.is_cold:
+        count += unit
+        watch.note_batches(unit)
+    return count
+
+
+@pytest.mark.parametrize("unit", [1, 3, 16])
+def test_warm_data_is_announced_for_a_while_only(faults: Faults, unit: int) -> None:
+    watch = FaultWatch()
+    assert QUIET_BATCHES <= cold_batches(watch, unit) < QUIET_BATCHES + unit
+    for _ in range(3 * QUIET_BATCHES):
+        watch.note_batches(unit)
+        assert not watch.is_cold
+
+
+def test_a_fetched_page_turns_it_on_again_each_time_for_twice_as_long(faults: Faults) -> None:
+    watch = FaultWatch()
+    lasting = [cold_batches(watch)]
+    for _ in range(12):
+        faults.count += 1
+        watch.note_batches(1)
+        lasting.append(cold_batches(watch))
+    assert lasting == [min(QUIET_BATCHES << turn, MOST_QUIET_BATCHES) for turn in range(13)]
+
+
+def test_pages_that_are_fetched_all_along_change_nothing(faults: Faults) -> None:
+    watch = FaultWatch()
+    for _ in range(5):
+        faults.count += 1
+        watch.note_batches(1)
+        assert watch.is_cold
+    assert cold_batches(watch) == QUIET_BATCHES
+
+
+def test_each_thread_looks_at_its_own_faults(faults: Faults) -> None:
+    watch = FaultWatch()
+    cold_batches(watch)
+    seen: list[int] = []
+    thread = threading.Thread(target=lambda: seen.append(cold_batches(watch)))
+    thread.start()
+    thread.join()
+    assert seen == [QUIET_BATCHES]
+    assert not watch.is_cold
+
+
+def test_a_loader_announces_its_first_batches_and_those_after_a_cold_one(
+    faults: Faults, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    store = make_store(tmp_path / "store", ("image", "label"))
+    told: list[int] = []
+    """Where each row ends in memory that was announced."""
+    gathered: list[int] = []
+    fetch_run = Fetcher.fetch_run
+
+    def watched(self: Any, wanted: Any, *others: Any) -> Any:
+        rows = self._fixed["image"].rows.mapped.rows
+        ends = rows.ctypes.data + (wanted.found["image"] + 1) * rows.strides[0]
+        assert set(ends.tolist()) <= set(told) or not is_cold
+        gathered.extend(ends.tolist())
+        return fetch_run(self, wanted, *others)
+
+    def advise(first: int, size: int, advice: int) -> None:
+        if advice == WILLNEED:
+            told.append(first + size)
+
+    monkeypatch.setattr(announce, "_madvise", lambda: advise)
+    monkeypatch.setattr(Fetcher, "fetch_run", watched)
+    is_cold = True
+    loader = FastDataLoader(store, 4, shuffle=True, num_workers=0, read=ReadRule(io="mmap"))
+    list(loader)
+    assert told[: len(gathered)] == gathered
+    is_cold = False
+    for _ in range(2 * QUIET_BATCHES // len(loader) + 2):
+        list(loader)
+    assert len(told) < len(gathered)
+    num_told, num_gathered = len(told), len(gathered)
+    faults.count += 1  # found out after the next batch
+    list(loader)
+    list(loader)
+    assert told[num_told : num_told + 4 * len(loader)] == gathered[num_gathered + 4 :][: 4 * len(loader)]
+
+
+def test_where_faults_are_not_counted_nothing_seems_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows has no `resource`: the module must load there, too."""
+    monkeypatch.setitem(sys.modules, "resource", None)
+    spec = spec_from_file_location("announce_elsewhere", str(announce.__file__))
+    assert spec is not None
+    assert spec.loader is not None
+    elsewhere: Any = module_from_spec(spec)
+    spec.loader.exec_module(elsewhere)
+    assert cold_batches(elsewhere.FaultWatch()) == QUIET_BATCHES
