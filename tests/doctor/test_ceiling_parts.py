@@ -97,6 +97,8 @@ def test_without_another_process_the_steps_are_as_they_are(monkeypatch: pytest.M
     monkeypatch.setattr("sys.executable", "/nowhere/python")
     source = BesideSource([torch.ones(2)])
     source.begin()
+    assert source._process is None
+    assert float(source.next().sum()) == 2.0
     source.end()
 
 

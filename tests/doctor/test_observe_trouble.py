@@ -65,6 +65,7 @@ def test_a_chain_of_errors_that_ends_in_itself_ends() -> None:
     one, other = ValueError("one"), ValueError("other")
     one.__context__, other.__context__ = other, one
     hide_own_frames(one)
+    assert (one.__context__, other.__context__) == (other, one)
 
 
 @pytest.mark.slow

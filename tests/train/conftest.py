@@ -10,17 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from tests.one_thread import one_thread as one_thread
 from tests.train.tiny import config_of, prepare, write_rows
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Threads of a tiny product only get in each other's way."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

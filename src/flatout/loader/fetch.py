@@ -112,6 +112,9 @@ class Fetcher:
         self._ragged: dict[str, RaggedRows] = {}
         for name in store.fields if rule.fields is None else rule.fields:
             self._open(store.fields[name])
+        self.announces = bool(self._ragged) or not all(
+            isinstance(part, LoadedPart) for part in self._fixed.values()
+        )
         self._fixed[KEY] = LoadedPart(store.numbers["key_hash"][positions].view(np.int64))
         self.unit = max(1, min(MAX_UNIT, UNIT_BYTES // max(self.bytes_per_row * batch_size, 1)))
 

@@ -45,6 +45,10 @@ class Fetches(Protocol):
         """Batches that are best fetched at once."""
 
     @property
+    def announces(self) -> bool:
+        """Whether there is anything to announce: small samples are in memory."""
+
+    @property
     def is_blind(self) -> bool:
         """Whether nothing shows if a read had to wait, so that all are announced."""
 
@@ -100,8 +104,9 @@ class BatchMaker:
         """Number of the first batch that is not announced yet."""
 
     def __call__(self, first: int, count: int) -> list[Sent]:
-        if self._faults.is_cold or self._fetcher.is_blind:
-            self._announce(first, first + self._ahead + count)
+        if self._fetcher.announces and (self._faults.is_cold or self._fetcher.is_blind):
+            ahead = self._ahead if first >= self._first else 0  # the very first is wanted soon: it alone
+            self._announce(first, first + count + ahead)
         stretch, wanted, sizes = self._find(first, count)
         at = first - stretch.first
         seeds = [self._crop_seed(epoch) for epoch in stretch.epochs[at : at + count]]

@@ -30,7 +30,7 @@ class Resident:
 
     bytes_per_row = 8
     unit = MAX_UNIT
-    is_blind = False
+    announces = is_blind = False
 
     def __init__(self, fetcher: Fetcher, device: torch.device) -> None:
         self._num_samples = fetcher.num_samples
