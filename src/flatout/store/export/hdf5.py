@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from flatout.types import FieldSpec
 def write(samples: Samples, path: Path) -> None:
     """Write the samples to one file that any HDF5 tool reads without flatout."""
     with _PatientFile(path, "w+b") as disk:
-        with h5py.File(disk, "w") as file:
+        with disk.told_first(), h5py.File(disk, "w") as file:
             targets = {name: _create(file, samples, spec) for name, spec in samples.store.fields.items()}
             text = h5py.string_dtype()
             keys, splits = (
@@ -42,6 +44,21 @@ class _PatientFile(io.FileIO):
         """Raises the first error since the file was opened, if there was one."""
         if self.error is not None:
             raise self.error
+
+    @contextmanager
+    def told_first(self) -> Iterator[None]:
+        """What failed first instead of what libhdf5 made of it: "bad heap index" tells nobody of a disk."""
+        try:
+            yield
+        except OSError:
+            self.check()
+            raise
+
+    def readinto(self, buffer: Any) -> int:
+        """Zeros where a write was lost: h5py takes a short read for a whole one, and memory for values."""
+        num_bytes = super().readinto(buffer) or 0
+        memoryview(buffer).cast("B")[num_bytes:] = bytes(len(buffer) - num_bytes)
+        return len(buffer)
 
     def write(self, data: Any) -> int:
         """All of it, or nothing more once a write has failed."""
