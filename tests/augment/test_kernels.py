@@ -20,10 +20,10 @@ from flatout.augment import (
     GPUGaussianNoise,
     GPUTimeShift,
     GPUTimeStretch,
+    bands,
     draw_keys,
     get_gpu_pretrain_transforms,
     host,
-    masks,
 )
 from flatout.augment.draws import normals, position_keys
 from flatout.augment.geometry import ShiftParams, StretchParams
@@ -171,7 +171,7 @@ def test_while_tracing_kernels_are_not_given(monkeypatch: pytest.MonkeyPatch) ->
 def test_blocks_and_threads_do_not_count(num_samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x, keys, mask = signals(num_samples, 2, 50), batch_keys(num_samples), CASES["frequency_mask"](0.6)
     wanted = mask(x, keys)
-    monkeypatch.setattr(masks, "_BLOCK_VALUES", 300)  # three samples a block
+    monkeypatch.setattr(bands, "_PART_VALUES", 1)  # a part for each eight rows
     assert mask(x, keys).equal(wanted)
     torch.set_num_threads(3)  # one again by the fixture's rule
     try:

@@ -294,6 +294,28 @@ def test_producers_that_are_too_many_leave_after_one_more() -> None:
     assert all(made_by.count(f"flatout-producer-{number}") <= 1 for number in (1, 2))
 
 
+def test_a_producer_on_its_way_out_is_replaced_when_it_is_wanted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    leaving, may_go, stays = threading.Event(), threading.Event(), prefetch._Belt.stays
+
+    def stays_or_goes_slowly(belt: Any, number: int) -> bool:
+        if stays(belt, number):
+            return True
+        leaving.set()
+        may_go.wait(WAIT_S)
+        return False
+
+    monkeypatch.setattr(prefetch._Belt, "stays", stays_or_goes_slowly)
+    before = producers()
+    stream = Prefetcher(each(lambda number: number), 0, 2, 1)
+    stream.resize(1, 1)
+    while not leaving.is_set():
+        stream.take()
+    stream.resize(2, 1)
+    assert len(producers() - before) == 3
+    may_go.set()
+    stream.close()
+
+
 def test_resizing_a_stream_that_is_closed_starts_nothing() -> None:
     before = producers()
     stream = Prefetcher(each(lambda number: number), 0, 1, 1)

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from lightning.pytorch import LightningModule
 from torch import nn
 
 from flatout.bank import BankViews
@@ -24,3 +26,34 @@ def test_a_view_bank_is_closed_after_the_loader(is_wrapped: bool) -> None:
     assert ended == [False]
     with pytest.raises(LoaderError, match="closed"):
         bank.bank  # noqa: B018
+
+
+class Mover(LightningModule):
+    """Has a way of its own to move batches."""
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        return "moved by the module"
+
+
+@pytest.mark.parametrize(
+    ("module", "is_ahead", "is_training", "wanted"),
+    [
+        (LightningModule(), True, True, "same"),
+        (LightningModule(), True, False, "equal"),
+        (LightningModule(), False, True, "equal"),
+        (Mover(), True, True, "own"),
+        (Mover(), False, False, "own"),
+    ],
+)
+def test_what_was_moved_ahead_is_not_moved_again_unless_the_module_has_its_own_way(
+    module: LightningModule, is_ahead: bool, is_training: bool, wanted: str
+) -> None:
+    loaders: Any = SimpleNamespace(splits={"train": SimpleNamespace(is_ahead=is_ahead)})
+    data, batch = RunData(loaders), {"x": torch.arange(3)}
+    data.trainer = SimpleNamespace(lightning_module=module, training=is_training)  # type: ignore[assignment]
+    moved = data.transfer_batch_to_device(batch, torch.device("cpu"), 0)
+    if wanted == "own":
+        assert moved == "moved by the module"
+    else:
+        assert (moved is batch) == (wanted == "same")
+        assert moved["x"].equal(batch["x"])

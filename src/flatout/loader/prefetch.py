@@ -123,11 +123,9 @@ class Prefetcher(Generic[Item]):
 
     def _hire(self, num_threads: int) -> None:
         """Start the producers that are missing; those too many leave after their next unit."""
-        self._belt.num_producers = num_threads
         if num_threads and not self._threads:
             switching.enter()
-        working = {thread.number for thread in self._threads if thread.is_alive()}
-        for number in sorted(set(range(num_threads)) - working):
+        for number in self._belt.employ(num_threads):
             thread = _Producer(self._belt, number)
             self._threads.append(thread)
             thread.start()
@@ -147,7 +145,6 @@ class _Producer(threading.Thread):
 
     def __init__(self, belt: _Belt, number: int) -> None:
         super().__init__(target=_produce, args=(belt, number), name=f"flatout-producer-{number}", daemon=True)
-        self.number = number
 
 
 class _Belt:
@@ -159,8 +156,6 @@ class _Belt:
 
     def __init__(self, make: Make[Any], first: int, unit: int, size: int) -> None:
         self.num_slots = max(size, SLOTS)
-        self.num_producers = 0
-        """Producers of this number and above leave."""
         self.room: SimpleQueue[int] = SimpleQueue()
         """Numbers of the units that may be made, in order."""
         self.is_closed = False
@@ -168,6 +163,26 @@ class _Belt:
         self._make = make
         self._first = first
         self._unit = unit
+        self._num_producers = 0
+        """Producers of this number and above leave."""
+        self._employed: set[int] = set()
+        self._lock = threading.Lock()
+
+    def employ(self, num_producers: int) -> list[int]:
+        """So many from here on: the numbers of those to be started."""
+        with self._lock:
+            self._num_producers = num_producers
+            missing = sorted(set(range(num_producers)) - self._employed)
+            self._employed.update(missing)
+        return missing
+
+    def stays(self, number: int) -> bool:
+        """Whether this producer is still wanted; told no, it is counted as gone before it is."""
+        with self._lock:
+            if number < self._num_producers:
+                return True
+            self._employed.discard(number)
+        return False
 
     def slot(self, number: int) -> SimpleQueue[list[Any]]:
         """Where a unit is laid down. It is free again before unit number + num_slots may be made."""
@@ -212,7 +227,7 @@ class _Failure:
 
 def _produce(belt: _Belt, own_number: int) -> None:
     """The producer's loop."""
-    while own_number < belt.num_producers:
+    while belt.stays(own_number):
         number = belt.room.get()
         if belt.is_closed:
             return

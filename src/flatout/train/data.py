@@ -7,7 +7,7 @@ from time import perf_counter_ns
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningDataModule
+from lightning.pytorch import LightningDataModule, LightningModule
 from torch import nn
 
 from flatout.bank import BankViews
@@ -60,6 +60,15 @@ class RunData(LightningDataModule):
 
     def test_dataloader(self) -> RunLoader | list[Any]:
         return self.loaders.splits.get("test", [])
+
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Any:
+        """As the module does it; what was moved ahead is there, and to look again takes Lightning 0.35 ms."""
+        assert self.trainer is not None
+        module = self.trainer.lightning_module
+        is_own = type(module).transfer_batch_to_device is not LightningModule.transfer_batch_to_device
+        if self.trainer.training and self.train_loader.is_ahead and not is_own:
+            return batch
+        return module.transfer_batch_to_device(batch, device, dataloader_idx)
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Any:
         """Augment, in training alone; then what the module itself does with a batch that has arrived."""

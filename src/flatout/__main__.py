@@ -1,0 +1,6 @@
+"""`python -m flatout`: the command line where its script is not on the PATH."""
+
+from flatout.cli.main import main
+
+if __name__ == "__main__":
+    main()
