@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from flatout.bench import LoadBench, bench_load, load_ours, load_peers, load_race
+from flatout.bench import LoadBench, bench_load, load_bare, load_ours, load_peers, load_race
 from flatout.bench.load_cases import LOAD_CASES, LoadCase
 from flatout.bench.load_cold import drop_cache, measure_cold
 from flatout.bench.load_data import store_of
@@ -67,6 +67,21 @@ def test_the_fast_loader_and_the_limit_run(case: LoadCase, tmp_path: Path) -> No
     mean_bytes = np.mean([sample.nbytes for sample in case.samples()])
     per_sample = rates["gb_per_s"] * 1e9 / rates["samples_per_s"]
     assert mean_bytes * 0.9 <= per_sample <= max(sample.nbytes for sample in case.samples()) * 1.001
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in TINY.values() if not case.is_ragged], ids=lambda case: case.name
+)
+def test_the_barest_hand_over_hands_over_samples(case: LoadCase, tmp_path: Path) -> None:
+    """Otherwise it were no measure for a loader. It has no order and no epochs, so `check` is not for it."""
+    batches = load_bare.hand_over(case, store_of(tmp_path / "store", case, 7), tmp_path)()
+    seen: set[int] = set()
+    while len(seen) < case.num_samples // case.batch_size * case.batch_size:
+        batch = next(batches)
+        for row, number in zip(batch["x"], batch["y"].tolist(), strict=True):
+            np.testing.assert_array_equal(row, case.sample(number).reshape(case.shape))
+        seen |= set(batch["y"].tolist())
+    batches.close()
 
 
 @pytest.mark.parametrize("name", ["ram", "h5py_file", "npy_files"])
@@ -134,7 +149,9 @@ def test_the_document(
     signal = document["cases"]["signal"]
     rates = [signal[who]["samples_per_s"] for who in ("flatout", "limit")]
     assert signal["ratio_to_limit"] == pytest.approx(rates[0] / rates[1])
-    assert {"samples_per_s", "gb_per_s"} == set(signal["crc_always"])
+    assert {"samples_per_s", "gb_per_s"} == set(signal["crc_always"]) == set(signal["hand_over"])
+    wanted = signal["hand_over"]["samples_per_s"] / rates[1]
+    assert signal["hand_over_to_limit"] == pytest.approx(wanted)
     assert document["cases"]["volume_uint8"]["ratio_to_float16"] > 0
     assert 2 in [each["ms"] for each in document["accelerator"]["signal"]["curve"]]
     assert document["many"]["samples"] == 3000

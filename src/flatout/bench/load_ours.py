@@ -92,7 +92,7 @@ class BareThreads:
 
     def _copy(self, number: int, stop: float, totals: list[tuple[int, int]]) -> None:
         copy = self._start(self._case.batch_size)
-        batches = _shuffled(self._case, number)
+        batches = shuffled(self._case, number)
         count = num_bytes = 0
         while time.perf_counter() < stop:
             picked = next(batches)
@@ -101,7 +101,8 @@ class BareThreads:
         totals.append((count, num_bytes))
 
 
-def _shuffled(case: LoadCase, seed: int) -> Iterator[Array]:
+def shuffled(case: LoadCase, seed: int) -> Iterator[Array]:
+    """Numbers of samples, a batch at a time, for ever."""
     generator = np.random.default_rng(seed)
     whole = case.num_samples // case.batch_size * case.batch_size
     while True:

@@ -22,6 +22,8 @@ LIMIT = "limit"
 OURS = "flatout"
 EXTRA = {"crc_always": "load_ours:flatout_crc_always"}
 """Figures of ours that are printed beside."""
+BARE = "hand_over"
+"""What remains of the limit for any loader."""
 RATES = ("samples_per_s", "gb_per_s")
 
 
@@ -120,7 +122,7 @@ def run_in_turns(runners: Sequence[Runner], setting: RaceSetting) -> None:
     with ExitStack() as stack:
         for runner in runners:
             stack.enter_context(runner.running())
-            if not runner.name.startswith("as_stored"):
+            if not runner.name.startswith(("as_stored", BARE)):  # one restores nothing, the other has no order
                 runner.ask("check")
         for number in range(setting.rounds):
             for runner in (*runners[number % len(runners) :], *runners[: number % len(runners)]):
@@ -130,7 +132,8 @@ def run_in_turns(runners: Sequence[Runner], setting: RaceSetting) -> None:
 
 
 def _own(case: LoadCase) -> dict[str, str]:
-    return {LIMIT: "load_ours:limit", OURS: "load_ours:flatout", **EXTRA}
+    bare = {} if case.is_ragged else {BARE: "load_bare:hand_over"}
+    return {LIMIT: "load_ours:limit", OURS: "load_ours:flatout", **EXTRA, **bare}
 
 
 def _encoded(case: LoadCase, setting: RaceSetting) -> list[Runner]:
@@ -164,6 +167,8 @@ def _result(name: str, rates: Any, best: Any, peers: dict[str, dict[str, float]]
         **{extra: rates[f"{extra}@{name}"] for extra in EXTRA},
         "ratio_to_limit": ours["samples_per_s"] / limit["samples_per_s"],
     }
+    if (bare := rates.get(f"{BARE}@{name}")) is not None:
+        found |= {BARE: bare, "hand_over_to_limit": bare["samples_per_s"] / limit["samples_per_s"]}
     if peers:
         fastest = max(peers, key=lambda peer: peers[peer]["samples_per_s"])
         found |= {"peers": peers, "best_peer": fastest}
