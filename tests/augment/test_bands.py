@@ -46,10 +46,10 @@ def removed(x: Any, active: Any, start: Any, width: Any) -> Any:
 @settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 20), st.integers(1, 3), st.sampled_from(LENGTHS))
 def test_what_is_left_is_what_numpy_leaves(seed: int, num_samples: int, num_channels: int, length: int) -> None:
-    given = drawn(seed, num_samples, num_channels, length)
-    found = removed(*given)
-    np.testing.assert_allclose(found, reference(*given), atol=5e-6)
-    x, active, *_ = given
+    case = drawn(seed, num_samples, num_channels, length)
+    found = removed(*case)
+    np.testing.assert_allclose(found, reference(*case), atol=5e-6)
+    x, active, *_ = case
     np.testing.assert_array_equal(found[~active], x[~active])
 
 
@@ -93,9 +93,9 @@ def test_lengths_have_plans_where_they_are_worth_it() -> None:
 
 
 def test_both_ways_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = drawn(5, 9, 2, 1000)
-    fast = removed(*given)
+    case = drawn(5, 9, 2, 1000)
+    fast = removed(*case)
     monkeypatch.setattr(bands, "plan_transform", lambda length: None)
-    slow = removed(*given)
+    slow = removed(*case)
     assert fourier.plan_transform(1000) is not None
     np.testing.assert_allclose(fast, slow, atol=2e-6)

@@ -9,6 +9,8 @@ import torch
 from tests.augment.cases import CASES, batch_keys, signals
 
 from flatout.augment import GPUAmplitudeScale, GPUCompose, GPUPolarityInversion, OneOf
+from flatout.augment.keys import SampleKeys
+from flatout.augment.transform import Augmentation
 from flatout.errors import AugmentError
 
 
@@ -71,3 +73,15 @@ def test_impossible_weights_are_refused(weights: tuple[float, ...]) -> None:
 def test_none_of_is_refused() -> None:
     with pytest.raises(AugmentError, match="0 transforms"):
         OneOf([])
+
+
+def test_a_member_that_changes_the_shape_is_refused_by_name() -> None:
+    class Halves(Augmentation):
+        def draw(self, x: torch.Tensor, keys: SampleKeys) -> None:
+            return None
+
+        def change(self, x: torch.Tensor, params: None) -> torch.Tensor:
+            return x[..., ::2]
+
+    with pytest.raises(AugmentError, match=r"Halves made \(4, 1, 50\) of \(4, 1, 100\).*behind OneOf"):
+        OneOf([GPUPolarityInversion(), Halves()])(torch.zeros(4, 1, 100), batch_keys(4))

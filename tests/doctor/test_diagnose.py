@@ -10,7 +10,7 @@ import pytest
 from tests.doctor.made_records import GIB, ceiling_of, made_record
 
 from flatout.doctor.diagnose import CURE, diagnose
-from flatout.doctor.record import DoctorRecord, Exit, FunctionCost, Look, SyncPoint, read_record
+from flatout.doctor.record import DoctorRecord, Exit, FunctionCost, Look, Remedy, SyncPoint, read_record
 from flatout.doctor.verdict import DISEASES
 from flatout.doctor.verdict_sentences import SENTENCES
 
@@ -141,6 +141,19 @@ def test_the_disease_is_named_and_its_cure_stands_first(disease: str) -> None:
     gain = seen.remedies[0].predicted_gain
     assert gain is not None
     assert gain > 1.05
+
+
+@pytest.mark.parametrize(("gain", "wanted"), [(1.9, "workers"), (5.0, "workers"), (34.0, "cache")])
+def test_a_cure_stands_first_unless_another_remedy_leaves_it_far_behind(
+    gain: float, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [Remedy("workers", "", 1.95, "", ""), Remedy("cache", "", gain, "", "")]
+    monkeypatch.setattr("flatout.doctor.diagnose._all", lambda case: iter(found))
+    seen = diagnose(few_workers())
+    assert seen.verdict is not None
+    assert seen.verdict.disease == "too_few_workers"
+    assert {remedy.name for remedy in seen.remedies} == {"workers", "cache"}
+    assert seen.remedies[0].name == wanted
 
 
 def test_a_healthy_training_gets_a_clean_bill_and_no_advice() -> None:

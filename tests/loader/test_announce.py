@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import os
 import sys
 import threading
 from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.loader.breaking import make_store
+from tests.store.crashing import wait_until
 
 from flatout.loader import announce
-from flatout.loader.announce import MOST_QUIET_BATCHES, QUIET_BATCHES, FaultWatch
+from flatout.loader.announce import MOST_PIECES, MOST_QUIET_BATCHES, PIECE_BYTES, QUIET_BATCHES, FaultWatch
 from flatout.loader.fetch import Fetcher, ReadRule
 from flatout.loader.loader import FastDataLoader
-
-WILLNEED = 3
+from flatout.loader.maker import MOST_AHEAD
 
 
 class Faults:
@@ -95,18 +102,14 @@ def test_a_loader_announces_its_first_batches_and_those_after_a_cold_one(
         gathered.extend(ends.tolist())
         return fetch_run(self, wanted, *others)
 
-    def advise(first: int, size: int, advice: int) -> None:
-        if advice == WILLNEED:
-            told.append(first + size)
-
-    monkeypatch.setattr(announce, "_madvise", lambda: advise)
+    monkeypatch.setattr(announce, "_will_need", lambda pieces: told.extend(pieces.sum(axis=1).tolist()))
     monkeypatch.setattr(Fetcher, "fetch_run", watched)
     is_cold = True
     loader = FastDataLoader(store, 4, shuffle=True, num_workers=0, read=ReadRule(io="mmap"))
     list(loader)
     assert told[: len(gathered)] == gathered
     is_cold = False
-    for _ in range(2 * QUIET_BATCHES // len(loader) + 2):
+    for _ in range((2 * QUIET_BATCHES + MOST_AHEAD) // len(loader) + 2):
         list(loader)
     assert len(told) < len(gathered)
     num_told, num_gathered = len(told), len(gathered)
@@ -125,3 +128,51 @@ def test_where_faults_are_not_counted_nothing_seems_cold(monkeypatch: pytest.Mon
     elsewhere: Any = module_from_spec(spec)
     spec.loader.exec_module(elsewhere)
     assert cold_batches(elsewhere.FaultWatch()) == QUIET_BATCHES
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 40), st.integers(1, 3 * PIECE_BYTES)), max_size=8))
+def test_pieces_cover_each_stretch_in_order(stretches: list[tuple[int, int]]) -> None:
+    firsts = np.array([first for first, _ in stretches], np.int64)
+    ends = firsts + np.array([size for _, size in stretches], np.int64)
+    wanted = [
+        [start, min(PIECE_BYTES, first + size - start)]
+        for first, size in stretches
+        for start in range(first, first + size, PIECE_BYTES)
+    ]
+    assert announce._pieces(firsts, ends).tolist() == wanted
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_announced_pages_come_into_memory(
+    together: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ways; more pieces than go into one call."""
+    if not hasattr(os, "posix_fadvise"):
+        pytest.skip("nothing here drops pages")
+    num_rows, row_bytes = MOST_PIECES + 50, mmap.PAGESIZE
+    path = tmp_path / "rows"
+    path.write_bytes(os.urandom(num_rows * row_bytes))
+    with open(path, "r+b") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    rows = np.memmap(path, np.uint8, "r", shape=(num_rows, row_bytes))
+    announce.expect_no_neighbours(rows)
+    if resident_pages(rows) > num_rows // 2:
+        pytest.skip("this file system keeps its pages")
+    calls: list[int] = []
+    if together:
+        monkeypatch.setattr(announce, "_madvise", lambda: lambda *call: calls.append(1))
+    else:
+        monkeypatch.setattr(announce, "_advise_together", lambda pieces: False)
+    announce.announce_stretches(rows, np.arange(num_rows), np.arange(num_rows) + 1)
+    if calls:
+        pytest.skip("this system takes one piece a call")
+    assert wait_until(lambda: resident_pages(rows) == num_rows)
+
+
+def resident_pages(rows: np.memmap[Any, Any]) -> int:
+    """Pages of a mapped file that are in memory."""
+    found = (ctypes.c_ubyte * (rows.nbytes // mmap.PAGESIZE))()
+    address, size = ctypes.c_void_p(rows.ctypes.data), ctypes.c_size_t(rows.nbytes)
+    assert ctypes.CDLL(None).mincore(address, size, found) == 0
+    return sum(page & 1 for page in found)

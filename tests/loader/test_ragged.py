@@ -126,7 +126,9 @@ def test_samples_are_announced_where_they_stand(
 ) -> None:
     told: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        announce, "_madvise", lambda: lambda first, size, advice: told.append((first, first + size))
+        announce,
+        "_will_need",
+        lambda pieces: told.extend((first, first + size) for first, size in pieces.tolist()),
     )
     rows = rows_of(ragged_store, "steps", RaggedRule())
     positions = np.array([3, 140, 7])

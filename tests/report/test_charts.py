@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.report.records import doctor_record, remedies
+from tests.report.records import doctor_record, loader, remedies
 
 from flatout.doctor.record import Remedy, Trial
 from flatout.report.canvas import WIDTH, make_axis
@@ -127,6 +128,22 @@ def test_the_timeline_holds_step_ceiling_and_batch() -> None:
         "one batch, in one of 2 workers",
     ]
     assert "decoding, transforming" in names
+
+
+def test_a_loader_that_is_made_anew_is_one_and_another_dataset_is_named() -> None:
+    made_anew = doctor_record(loaders=(loader(), loader(), replace(loader(), num_workers=0)))
+    two_sets = doctor_record(loaders=(loader(), replace(loader(), dataset="package.Unlabelled")))
+    names = []
+    for record in (made_anew, two_sets):
+        chart = timeline_chart(record, StepTable.of(record.steps))
+        assert chart is not None
+        found = [row[0].text for row in chart.table.rows]
+        names.append([name for name in found if name.startswith("one batch")])
+    own = loader().dataset.rpartition(".")[2]
+    assert names == [
+        ["one batch, in one of 2 workers", "one batch, in the training thread"],
+        [f"one batch of {own}, in one of 2 workers", "one batch of Unlabelled, in one of 2 workers"],
+    ]
 
 
 def test_throughput_stands_below_its_ceiling() -> None:

@@ -54,10 +54,20 @@ class OneOf(Group):
         return OneOfParams(chosen, inner)
 
     def change(self, x: Tensor, params: OneOfParams) -> Tensor:
-        """The chosen result for each sample; a member that is itself in `eval()` leaves its samples alone."""
+        """The chosen result for each sample; a member that is itself in `eval()` leaves its samples alone.
+
+        Raises:
+            AugmentError: a member changes the shape, which the others keep.
+        """
         result = x
         for position, member in enumerate(self.members):
             if self.is_on(member):
                 is_chosen = (params.chosen == position).view(-1, *(1,) * (x.dim() - 1))
-                result = torch.where(is_chosen, member.change(x, params.inner[position]), result)
+                changed = member.change(x, params.inner[position])
+                if changed.shape != x.shape:
+                    raise AugmentError(
+                        f"OneOf: {type(member).__name__} made {tuple(changed.shape)} of {tuple(x.shape)}, "
+                        "wanted the same shape from all; put what crops before or behind OneOf"
+                    )
+                result = torch.where(is_chosen, changed, result)
         return result

@@ -51,6 +51,8 @@ CURE = {
     "copies": ("pin_memory",),
 }
 """The remedies that take away what the verdict names: one of them stands first, if it gains anything."""
+LEFT_BEHIND = 3.0
+"""A cure does not stand before a remedy of which so many times as much is expected."""
 
 
 def diagnose(record: DoctorRecord) -> DoctorRecord:
@@ -77,7 +79,8 @@ def _remedies(case: Case, disease: str) -> list[Remedy]:
     found = [remedy for remedy in _all(case) if (remedy.predicted_gain or MIN_GAIN) >= MIN_GAIN]
     if disease != "compute":
         found = [remedy for remedy in found if remedy.predicted_gain is not None]
-    cures = CURE.get(disease, ())
+    enough = max(map(order_of, found), default=1.0) / LEFT_BEHIND
+    cures = [each.name for each in found if each.name in CURE.get(disease, ()) and order_of(each) >= enough]
     return sorted(found, key=lambda remedy: (remedy.name in cures, order_of(remedy)), reverse=True)
 
 

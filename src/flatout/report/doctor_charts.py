@@ -21,7 +21,7 @@ def timeline_chart(record: DoctorRecord, steps: StepTable) -> Chart | None:
     bars = [Bar("one step", tuple(steps.means().items()))]
     if record.ceiling is not None and math.isfinite(record.ceiling.resident_step_s):
         bars.append(Bar("one step, data in memory", (("work", record.ceiling.resident_step_s),)))
-    bars += [_batch_bar(loader) for loader in record.loaders[:MOST_LOADERS] if loader.name != "evaluate"]
+    bars += _batch_bars([loader for loader in record.loaders if loader.name != "evaluate"])
     note = (
         "Mean of the measured steps. Batches are made beside the training where there are workers: then the "
         "batch's time, divided by the workers, is what counts."
@@ -29,11 +29,22 @@ def timeline_chart(record: DoctorRecord, steps: StepTable) -> Chart | None:
     return bar_chart("A step and a batch", bars, note)
 
 
-def _batch_bar(loader: LoaderFacts) -> Bar:
+def _batch_bars(loaders: Sequence[LoaderFacts]) -> list[Bar]:
+    """One for each that is told from the others: a loader that is made anew for every epoch is one."""
+    names_dataset = len({loader.dataset for loader in loaders}) > 1
+    bars: dict[str, Bar] = {}
+    for loader in loaders:
+        bar = _batch_bar(loader, names_dataset)
+        bars.setdefault(bar.name, bar)
+    return list(bars.values())[:MOST_LOADERS]
+
+
+def _batch_bar(loader: LoaderFacts, names_dataset: bool) -> Bar:
+    what = f"one batch of {loader.dataset.rpartition('.')[2]}" if names_dataset else "one batch"
     where = f"in one of {loader.num_workers} workers" if loader.num_workers else "in the training thread"
     known = [stage for stage in STAGES if loader.seconds.get(stage, 0.0) > 0]
     others = sorted(stage for stage in loader.seconds if stage not in STAGES and loader.seconds[stage] > 0)
-    return Bar(f"one batch, {where}", tuple((stage, loader.seconds[stage]) for stage in [*known, *others]))
+    return Bar(f"{what}, {where}", tuple((stage, loader.seconds[stage]) for stage in [*known, *others]))
 
 
 def steps_chart(steps: StepTable) -> Chart | None:
