@@ -67,6 +67,7 @@ def test_a_sample_comes_out_the_same_with_any_others(length: int) -> None:
 def test_a_sample_that_is_no_number_spoils_no_other(length: int) -> None:
     x, active, start, width = drawn(4, 11, 1, length)
     active[:] = True
+    width[5] = 1  # of a spectrum that is cleared altogether nothing is left, not even that
     wanted = removed(x, active, start, width)
     x[5] = np.nan
     found = removed(x, active, start, width)

@@ -28,6 +28,9 @@ MOST_AHEAD = 64
 STRETCH_SAMPLES = 4096
 """Samples looked up together. A lookup in a thread whose caches are full of batches takes five times as long as
 in a quiet one, so that doing it for each unit of 256 samples cost a tenth of the speed."""
+SHORT_STRETCH_SAMPLES = 448
+"""The same for large batches, of which few lie ready: NumPy lets go of the interpreter's lock for more than 500
+numbers, step by step, and beside a busy main thread a lookup of 4096 took longer than those lasted."""
 KEPT_STRETCHES = 4
 UNITS_PER_EPOCH = 8
 """At least: few batches are not made many epochs ahead."""
@@ -97,7 +100,8 @@ class BatchMaker:
         self._faults = FaultWatch()
         rows = self._rows_per_batch
         self._ahead = max(2, min(MOST_AHEAD, AHEAD_BYTES // max(fetcher.bytes_per_row * rows, 1)))
-        num_units = min(STRETCH_SAMPLES // max(rows, 1), batches.num_batches) // self.unit
+        num_samples = STRETCH_SAMPLES if self.unit > 1 else SHORT_STRETCH_SAMPLES
+        num_units = min(num_samples // max(rows, 1), batches.num_batches) // self.unit
         self._length = self.unit * max(1, num_units)
         self._stretches: dict[int, _Stretch] = {}
         self._announced = 0
