@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flatout.doctor.child.watch import Watch
 
 PERIOD_S = 0.008
-MAX_SHARE = 0.0075
+MAX_SHARE = 0.01
 """Of a core that looks may take: the rest of the two per cent that are promised is for everything else."""
 MAX_DEPTH = 60
 MAKE = "make"
