@@ -57,6 +57,8 @@ bench: setup
 	$(BIN)/flatout bench train
 	$(BIN)/flatout bench train --accelerator-ms 10
 	$(BIN)/flatout bench guides
+	$(BIN)/flatout bench clinic
+	$(BIN)/flatout bench tune
 
 format: setup
 	$(BIN)/ruff check --fix .
