@@ -167,11 +167,15 @@ def test_while_tracing_kernels_are_not_given(monkeypatch: pytest.MonkeyPatch) ->
     assert host_kernels(torch.zeros(3)) is None
 
 
+@pytest.mark.parametrize("length", [49, 50])
 @pytest.mark.parametrize("num_samples", [1, 7, 24])
-def test_blocks_and_threads_do_not_count(num_samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    x, keys, mask = signals(num_samples, 2, 50), batch_keys(num_samples), CASES["frequency_mask"](0.6)
+def test_blocks_and_threads_do_not_count(
+    num_samples: int, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, keys, mask = signals(num_samples, 2, length), batch_keys(num_samples), CASES["frequency_mask"](0.6)
     wanted = mask(x, keys)
     monkeypatch.setattr(bands, "_PART_VALUES", 1)  # a part for each eight rows
+    monkeypatch.setattr(bands, "_BLOCK_VALUES", 300)  # three samples a block where it is SciPy's
     assert mask(x, keys).equal(wanted)
     torch.set_num_threads(3)  # one again by the fixture's rule
     try:

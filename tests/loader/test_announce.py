@@ -165,9 +165,24 @@ def test_announced_pages_come_into_memory(
     else:
         monkeypatch.setattr(announce, "_advise_together", lambda pieces: False)
     announce.announce_stretches(rows, np.arange(num_rows), np.arange(num_rows) + 1)
-    if calls:
+    if not takes_many():
         pytest.skip("this system takes one piece a call")
+    assert calls == []
     assert wait_until(lambda: resident_pages(rows) == num_rows)
+
+
+def takes_many() -> bool:
+    """Whether the system's call works at all, on a page of this process."""
+    with mmap.mmap(-1, mmap.PAGESIZE) as page:
+        address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+        pair = (ctypes.c_uint64 * 2)(address, mmap.PAGESIZE)
+        process = os.pidfd_open(os.getpid())
+        try:
+            call = ctypes.CDLL(None).syscall
+            call.restype = ctypes.c_long
+            return bool(call(440, process, ctypes.byref(pair), ctypes.c_size_t(1), 3, 0) == mmap.PAGESIZE)
+        finally:
+            os.close(process)
 
 
 def resident_pages(rows: np.memmap[Any, Any]) -> int:

@@ -316,6 +316,25 @@ def test_a_producer_on_its_way_out_is_replaced_when_it_is_wanted_again(monkeypat
     stream.close()
 
 
+def test_a_producer_that_could_not_be_started_is_started_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, calls = threading.Thread.start, iter([False, True])
+
+    def start_but_once(thread: threading.Thread) -> None:
+        if next(calls, False):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    before = producers()
+    stream = Prefetcher(each(lambda number: number), 0, 1, 1)
+    monkeypatch.setattr(threading.Thread, "start", start_but_once)
+    with pytest.raises(RuntimeError, match="can't start"):
+        stream.resize(4, 1)
+    stream.resize(4, 1)
+    assert len(producers() - before) == 4
+    assert [stream.take() for _ in range(9)] == list(range(9))
+    stream.close()
+
+
 def test_resizing_a_stream_that_is_closed_starts_nothing() -> None:
     before = producers()
     stream = Prefetcher(each(lambda number: number), 0, 1, 1)

@@ -139,10 +139,13 @@ def test_a_loader_that_is_made_anew_is_one_and_another_dataset_is_named() -> Non
         assert chart is not None
         found = [row[0].text for row in chart.table.rows]
         names.append([name for name in found if name.startswith("one batch")])
-    own = loader().dataset.rpartition(".")[2]
+    size = loader().batch_size
     assert names == [
         ["one batch, in one of 2 workers", "one batch, in the training thread"],
-        [f"one batch of {own}, in one of 2 workers", "one batch of Unlabelled, in one of 2 workers"],
+        [
+            f"one batch of {size} from {loader().dataset}, in one of 2 workers",
+            f"one batch of {size} from package.Unlabelled, in one of 2 workers",
+        ],
     ]
 
 

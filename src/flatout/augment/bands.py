@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from types import ModuleType
 
@@ -33,7 +34,7 @@ def remove_bands(kernels: ModuleType, x: Array, active: Array, start: Array, wid
 def _remove_by_eights(plan: Plan, x: Array, active: Array, start: Array, width: Array, out: Array) -> None:
     """Each channel is a row with the band of its sample."""
     from flatout.augment import band_kernels
-    from flatout.augment.vectors import NUM_LANES
+    from flatout.augment.band_kernels import NUM_LANES
 
     num_channels, length = x.shape[1:]
     if not active.all():
@@ -55,9 +56,10 @@ def _remove_by_eights(plan: Plan, x: Array, active: Array, start: Array, width: 
 
 def _lines(shape: tuple[int, ...]) -> Array:
     """A thread's own to work in, kept: 256 KB that are new to the system take it as long as the transforms."""
-    if getattr(_own, "shape", None) != shape:
-        _own.shape, _own.lines = shape, np.empty(shape, np.float32)
-    lines: Array = _own.lines
+    size = math.prod(shape)
+    if getattr(_own, "size", 0) < size:
+        _own.size, _own.values = size, np.empty(size, np.float32)
+    lines: Array = _own.values[:size].reshape(shape)
     return lines
 
 

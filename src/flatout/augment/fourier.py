@@ -22,7 +22,7 @@ _RADICES = (4, 2, 3, 5)
 
 
 class Plan(NamedTuple):
-    """What `fourier_kernels` and `band_kernels` are given for rows of one length."""
+    """What `band_kernels` are given for rows of one length."""
 
     radices: Array
     """int64: how many transforms each pass joins."""

@@ -1,4 +1,4 @@
-"""The barest hand-over: what remains of the limit once anything at all is handed over, by any loader in Python.
+"""A bare hand-over: what remains of the limit once anything at all is handed over, by as little as we know.
 
 Batches of fresh tensors, made by one thread and by the consumer whenever none lies ready, as fast as they can.
 They come in no order, nothing is checked, no state is kept, and buffers are filled again after a while whether
@@ -27,9 +27,9 @@ from flatout.store import StoreReader
 from flatout.types import Array
 
 NUM_AHEAD = 2
-"""Units that lie ready at the most: what a loader has by default."""
-NUM_BUFFERS = NUM_AHEAD + 4
-"""One more is being filled in each thread, and two are held by the consumer."""
+"""Units that are made or lie ready at the most."""
+NUM_BUFFERS = NUM_AHEAD + 2
+"""The consumer holds two more, or fills one of them."""
 
 Unit = tuple[Array, list[dict[str, Any]]]
 
@@ -43,11 +43,12 @@ def hand_over(case: LoadCase, store: Path, scratch: Path) -> Callable[[], Batche
     places = rows.look_up(everything)
     batch_bytes = case.batch_size * case.sample(0).nbytes
     unit = max(1, min(MAX_UNIT, UNIT_BYTES // batch_bytes))
-    free = deque(np.empty((unit * case.batch_size, *case.shape), spec.stored_dtype) for _ in range(NUM_BUFFERS))
+    shape = (unit * case.batch_size, *case.shape)
+    free = [np.empty(shape, spec.stored_dtype) for _ in range(NUM_BUFFERS)]
 
     def make(picked: Iterator[Array]) -> Unit:
         numbers = np.concatenate([next(picked) for _ in range(unit)])
-        buffer = free.popleft()
+        buffer = free.pop()  # that came back last: it is still in the CPU's cache
         rows.gather(places[numbers], buffer)
         edges = range(0, len(numbers), case.batch_size)
         return buffer, [

@@ -23,7 +23,7 @@ OURS = "flatout"
 EXTRA = {"crc_always": "load_ours:flatout_crc_always"}
 """Figures of ours that are printed beside."""
 BARE = "hand_over"
-"""What remains of the limit for any loader."""
+"""A bare hand-over, beside which the loader is to be seen."""
 RATES = ("samples_per_s", "gb_per_s")
 
 

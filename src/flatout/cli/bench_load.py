@@ -88,7 +88,7 @@ def _race_rows(cases: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         if "ratio_to_limit" in found:
             yield f"{name}, share of the limit", f"{found['ratio_to_limit']:.2f}", f">= {TO_LIMIT[family]}"
         if "hand_over_to_limit" in found:
-            yield f"{name}, share that the barest hand-over leaves", f"{found['hand_over_to_limit']:.2f}", ""
+            yield f"{name}, share that a bare hand-over leaves", f"{found['hand_over_to_limit']:.2f}", ""
         if "ratio_to_best_peer" in found:
             what = f"{name}, times the best peer ({found['best_peer']})"
             yield what, f"{found['ratio_to_best_peer']:.2f}", f">= {TO_BEST_PEER[family]}"

@@ -50,7 +50,7 @@ CURE = {
     "padding": ("padding",),
     "copies": ("pin_memory",),
 }
-"""The remedies that take away what the verdict names: one of them stands first, if it gains anything."""
+"""The remedies that take away what the verdict names: one of them stands first, if it is not left behind."""
 LEFT_BEHIND = 3.0
 """A cure does not stand before a remedy of which so many times as much is expected."""
 
@@ -72,7 +72,7 @@ def order_of(remedy: Remedy) -> float:
 
 
 def _remedies(case: Case, disease: str) -> list[Remedy]:
-    """The cure of what is named first, then the others by what is to be expected of them.
+    """The cure of what is named, unless another leaves it behind; then by what is to be expected of them.
 
     Those whose gain nobody can tell are given only where it is the computation that rules.
     """

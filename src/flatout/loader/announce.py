@@ -35,6 +35,8 @@ MOST_PIECES = 1024
 _RANDOM, _WILLNEED = 1, 3
 _PROCESS_MADVISE = 440
 """Number of the system call, on every processor."""
+_refused: list[bool] = []
+"""Not empty once the system would not take many at once: it is not asked again."""
 
 
 class FaultWatch(threading.local):
@@ -87,24 +89,27 @@ def _pieces(firsts: Array, ends: Array) -> Array:
 
 
 def _will_need(pieces: Array) -> None:
-    """Ask the system to fetch pieces of memory, with one call where it can: each call lets go of the
+    """Ask the system to fetch pieces of memory, all at once where it can: each call lets go of the
     interpreter's lock, and beside a busy thread it takes half a millisecond to get it back."""
-    if not _advise_together(pieces):
+    if _refused or not _advise_together(pieces):
         advise = _madvise()
         for first, size in pieces.tolist():
             advise(first, size, _WILLNEED)
 
 
 def _advise_together(pieces: Array) -> bool:
-    """Whether Linux took all of them (5.10 or later, and not forbidden by a container's rules)."""
+    """Whether Linux took all of them: a recent one does, an older one from root alone; a refusal is final."""
     try:
         process = os.pidfd_open(os.getpid())
     except (AttributeError, OSError):
+        _refused.append(True)
         return False
     try:
         for at in range(0, len(pieces), MOST_PIECES):
             part = pieces[at : at + MOST_PIECES]
             told = _syscall()(_PROCESS_MADVISE, process, part.ctypes.data, len(part), _WILLNEED, 0)
+            if told < 0:
+                _refused.append(True)
             if told != part[:, 1].sum():
                 return False
     finally:

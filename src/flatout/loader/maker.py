@@ -103,6 +103,8 @@ class BatchMaker:
         num_samples = STRETCH_SAMPLES if self.unit > 1 else SHORT_STRETCH_SAMPLES
         num_units = min(num_samples // max(rows, 1), batches.num_batches) // self.unit
         self._length = self.unit * max(1, num_units)
+        self._num_kept = max(KEPT_STRETCHES, -(-self._ahead // self._length) + 2)
+        """Stretches: those that are announced ahead are wanted again when they are made."""
         self._stretches: dict[int, _Stretch] = {}
         self._announced = 0
         """Number of the first batch that is not announced yet."""
@@ -160,7 +162,7 @@ class BatchMaker:
         with self._lock:
             if (known := self._stretches.get(turn)) is None:  # nobody else has looked it up meanwhile
                 known = self._look_up(self._first + turn * self._length, self._length)
-                while len(self._stretches) >= KEPT_STRETCHES:
+                while len(self._stretches) >= self._num_kept:
                     del self._stretches[next(iter(self._stretches))]
                 self._stretches[turn] = known
         return known

@@ -127,10 +127,16 @@ class Prefetcher(Generic[Item]):
         """Start the producers that are missing; those too many leave after their next unit."""
         if num_threads and not self._threads:
             switching.enter()
-        for number in self._belt.employ(num_threads):
-            thread = _Producer(self._belt, number)
+        missing = self._belt.employ(num_threads)
+        while missing:
+            thread = _Producer(self._belt, missing[0])
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads for this process: those are missing still
+                self._belt.dismiss(missing)
+                raise
             self._threads.append(thread)
-            thread.start()
+            missing.pop(0)
 
     def _wait(self, slot: SimpleQueue[list[Item]]) -> list[Item]:
         """A unit that another thread is making."""
@@ -177,6 +183,11 @@ class _Belt:
             missing = sorted(set(range(num_producers)) - self._employed)
             self._employed.update(missing)
         return missing
+
+    def dismiss(self, numbers: list[int]) -> None:
+        """These were not started."""
+        with self._lock:
+            self._employed.difference_update(numbers)
 
     def stays(self, number: int) -> bool:
         """Whether this producer is still wanted; told no, it is counted as gone before it is."""

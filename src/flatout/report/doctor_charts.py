@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from flatout.doctor.record import STAGES, DoctorRecord, LoaderFacts, Look
 from flatout.report.lines import Line, line_chart
@@ -30,17 +31,16 @@ def timeline_chart(record: DoctorRecord, steps: StepTable) -> Chart | None:
 
 
 def _batch_bars(loaders: Sequence[LoaderFacts]) -> list[Bar]:
-    """One for each that is told from the others: a loader that is made anew for every epoch is one."""
-    names_dataset = len({loader.dataset for loader in loaders}) > 1
-    bars: dict[str, Bar] = {}
+    """One for each that differs from the others: a loader that is made anew for every epoch is one."""
+    kinds: dict[tuple[Any, ...], LoaderFacts] = {}
     for loader in loaders:
-        bar = _batch_bar(loader, names_dataset)
-        bars.setdefault(bar.name, bar)
-    return list(bars.values())[:MOST_LOADERS]
+        kinds.setdefault((loader.dataset, loader.batch_size, loader.num_samples, loader.num_workers), loader)
+    is_only = len({kind[:-1] for kind in kinds}) == 1
+    return [_batch_bar(loader, is_only) for loader in list(kinds.values())[:MOST_LOADERS]]
 
 
-def _batch_bar(loader: LoaderFacts, names_dataset: bool) -> Bar:
-    what = f"one batch of {loader.dataset.rpartition('.')[2]}" if names_dataset else "one batch"
+def _batch_bar(loader: LoaderFacts, is_only: bool) -> Bar:
+    what = "one batch" if is_only else f"one batch of {loader.batch_size} from {loader.dataset}"
     where = f"in one of {loader.num_workers} workers" if loader.num_workers else "in the training thread"
     known = [stage for stage in STAGES if loader.seconds.get(stage, 0.0) > 0]
     others = sorted(stage for stage in loader.seconds if stage not in STAGES and loader.seconds[stage] > 0)

@@ -62,13 +62,13 @@ class RunData(LightningDataModule):
         return self.loaders.splits.get("test", [])
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Any:
-        """As the module does it; what was moved ahead is there, and to look again takes Lightning 0.35 ms."""
+        """As the module does it; of a batch that is there, which takes Lightning 0.35 ms to see, at once."""
         assert self.trainer is not None
-        module = self.trainer.lightning_module
-        is_own = type(module).transfer_batch_to_device is not LightningModule.transfer_batch_to_device
-        if self.trainer.training and self.train_loader.is_ahead and not is_own:
+        move = self.trainer.lightning_module.transfer_batch_to_device
+        is_own = getattr(move, "__func__", None) is not LightningModule.transfer_batch_to_device
+        if not is_own and type(batch) is dict and all(_is_on(value, device) for value in batch.values()):
             return batch
-        return module.transfer_batch_to_device(batch, device, dataloader_idx)
+        return move(batch, device, dataloader_idx)
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Any:
         """Augment, in training alone; then what the module itself does with a batch that has arrived."""
@@ -137,3 +137,7 @@ def _bank_of(augmentation: Augment | None) -> BankViews | None:
     """The view bank that an augmentation is, or has among its parts."""
     parts = augmentation.modules() if isinstance(augmentation, nn.Module) else ()
     return next((part for part in parts if isinstance(part, BankViews)), None)
+
+
+def _is_on(value: Any, device: torch.device) -> bool:
+    return isinstance(value, torch.Tensor) and value.device == device

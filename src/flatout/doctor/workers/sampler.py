@@ -22,7 +22,7 @@ from flatout.doctor.workers.places import call_text, is_logging, is_reading, pla
 if TYPE_CHECKING:
     from flatout.doctor.child.watch import Watch
 
-PERIOD_S = 0.008
+PERIOD_S, LONGEST_PERIOD_S = 0.008, 0.1
 MAX_SHARE = 0.01
 """Of a core that looks may take: the rest of the two per cent that are promised is for everything else."""
 MAX_DEPTH = 60
@@ -96,7 +96,7 @@ class Sampler:
             self._thread.start()
 
     def _run(self) -> None:
-        period_s = PERIOD_S
+        num_looks, period_s = 0, PERIOD_S
         while True:
             sleep(period_s)
             phase, ident = self._phase()
@@ -105,8 +105,8 @@ class Sampler:
                 if frame is not None:
                     self.counts[phase, _stack_of(frame, ends_at_own=phase == MAKE)] += 1
                 del frame
-            before, self._cpu_s = self._cpu_s, thread_time()
-            period_s = max(PERIOD_S, (self._cpu_s - before) / MAX_SHARE)
+            num_looks, self._cpu_s = num_looks + 1, thread_time()
+            period_s = min(max(PERIOD_S, self._cpu_s / num_looks / MAX_SHARE), LONGEST_PERIOD_S)
 
     def _phase(self) -> tuple[str, int | None]:
         if self._making is not None:

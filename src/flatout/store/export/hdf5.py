@@ -50,15 +50,18 @@ class _PatientFile(io.FileIO):
         """What failed first instead of what libhdf5 made of it: "bad heap index" tells nobody of a disk."""
         try:
             yield
-        except OSError:
+        except Exception:
             self.check()
             raise
 
     def readinto(self, buffer: Any) -> int:
         """Zeros where a write was lost: h5py takes a short read for a whole one, and memory for values."""
-        num_bytes = super().readinto(buffer) or 0
-        memoryview(buffer).cast("B")[num_bytes:] = bytes(len(buffer) - num_bytes)
-        return len(buffer)
+        rest = memoryview(buffer).cast("B")
+        num_bytes = len(rest)
+        while len(rest) and (num_read := super().readinto(rest)):
+            rest = rest[num_read:]
+        rest[:] = bytes(len(rest))
+        return num_bytes
 
     def write(self, data: Any) -> int:
         """All of it, or nothing more once a write has failed."""
