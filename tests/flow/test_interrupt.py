@@ -20,6 +20,7 @@ import psutil
 import pytest
 from tests.store.crashing import left_over, wait_until
 
+from flatout.store.journal import num_finished
 from flatout.store.reader import StoreReader
 from flatout.store.verification import verify
 
@@ -90,7 +91,7 @@ def finish(work: Path) -> str:
 )
 def test_a_signal_stops_cleanly(work: Path, number: signal.Signals, code: int, word: str) -> None:
     process = start(work, start_new_session=True)
-    assert wait_until(lambda: len(shards(work)) >= 3)
+    assert wait_until(lambda: num_finished(work / "store") >= 3)
     workers = psutil.Process(process.pid).children(recursive=True)
 
     os.killpg(process.pid, number)
@@ -148,7 +149,7 @@ def test_ctrl_c_on_a_terminal(work: Path) -> None:
 
     def is_under_way() -> bool:
         read()
-        return len(shards(work)) >= 3
+        return num_finished(work / "store") >= 3
 
     assert wait_until(is_under_way)
     workers = psutil.Process(process.pid).children(recursive=True)
