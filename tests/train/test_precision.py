@@ -10,6 +10,7 @@ from flatout.train.precision import Abilities, choose_precision, describe_device
 NEW_GPU = Abilities("cuda", has_bf16=True, has_fp16=True)
 OLD_GPU = Abilities("cuda", has_bf16=False, has_fp16=True)
 PLAIN_CPU = Abilities("cpu", has_bf16=False, has_fp16=False)
+BROKEN_CPU = Abilities("cpu", has_bf16=False, has_fp16=False, trouble="its tiles do not work")
 AMX_CPU = Abilities("cpu", has_bf16=True, has_fp16=False)
 MPS = Abilities("mps", has_bf16=False, has_fp16=True)
 
@@ -41,6 +42,8 @@ def test_what_is_legal_is_done_in_silence(wanted: str, device: Abilities, given:
         ("16-mixed", AMX_CPU, "bf16-mixed", "16-mixed becomes bf16-mixed"),
         ("bf16-mixed", OLD_GPU, "16-mixed", "bf16-mixed becomes 16-mixed"),
         ("bf16-mixed", PLAIN_CPU, "32-true", "bf16-mixed becomes 32: bfloat16 is only emulated"),
+        ("auto", BROKEN_CPU, "32-true", "auto is 32: its tiles do not work"),
+        ("bf16-mixed", BROKEN_CPU, "32-true", "bf16-mixed becomes 32: its tiles do not work"),
         ("64", MPS, "32-true", "64 becomes 32: mps has no float64"),
     ],
 )

@@ -6,6 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
+from flatout.train import amx
+
+_TILES = (
+    "this CPU reports matrix tiles (AMX), but a product in bfloat16 dies of an illegal instruction; "
+    f"started with {amx.LIMIT}={amx.BELOW_AMX}, it can use bfloat16 without them"
+)
+
 
 @dataclass(frozen=True)
 class Abilities:
@@ -17,6 +24,8 @@ class Abilities:
     """bfloat16 in hardware, not emulated."""
     has_fp16: bool
     """float16 in hardware."""
+    trouble: str | None = None
+    """Why the hardware's bfloat16 cannot be used, if that is so."""
 
 
 def describe_device(device: torch.device) -> Abilities:
@@ -27,20 +36,22 @@ def describe_device(device: torch.device) -> Abilities:
     if device.type == "cpu":
         found = torch.cpu.get_capabilities()
         native = bool(found.get("amx_bf16") or found.get("amx_tile") or found.get("avx512_bf16"))
-        return Abilities("cpu", has_bf16=native, has_fp16=False)
+        trouble = _TILES if native and amx.has_broken_tiles() else None
+        return Abilities("cpu", has_bf16=native and trouble is None, has_fp16=False, trouble=trouble)
     return Abilities(device.type, has_bf16=False, has_fp16=device.type == "mps")
 
 
 def choose_precision(wanted: str, device: Abilities) -> tuple[str, str | None]:
     """A config's `precision` in; Lightning's, and a note where it is another one, out."""
     if wanted == "auto":
-        return _best(device), None
+        best = _best(device)
+        return best, device.trouble and f"precision: auto is {best.removesuffix('-true')}: {device.trouble}"
     if wanted == "16-mixed" and not device.has_fp16:
         other, why = _instead(device), f"float16 is not native on this {device.kind}"
         return other, f"precision: 16-mixed becomes {other.removesuffix('-true')}: {why}"
     if wanted == "bf16-mixed" and not device.has_bf16:
         other = "16-mixed" if device.has_fp16 else "32-true"
-        why = f"bfloat16 is only emulated on this {device.kind}, and slower than float32"
+        why = device.trouble or f"bfloat16 is only emulated on this {device.kind}, and slower than float32"
         return other, f"precision: bf16-mixed becomes {other.removesuffix('-true')}: {why}"
     if wanted == "64" and device.kind == "mps":
         return "32-true", "precision: 64 becomes 32: mps has no float64"
