@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from tests.loader.ragged_items import RAGGED_FIELDS, RaggedItems
 
+from flatout.loader import lane
 from flatout.store import DataPreprocessor, StoreReader
 
 NUM_ITEMS = 103
@@ -39,6 +41,14 @@ FIELDS = {
     "packed": {"kind": "transform", "compression": "zstd"},
     "series": {"kind": "sequence"},
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lanes_for_small_splits() -> Iterator[None]:
+    """Later epochs of the small stores here come by lanes, too, where their fields allow it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lane, "LANE_BYTES", 0)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.loader.breaking import make_store
 from tests.store.crashing import wait_until
 
-from flatout.loader import announce
+from flatout.loader import announce, lane
 from flatout.loader.announce import MOST_PIECES, MOST_QUIET_BATCHES, PIECE_BYTES, QUIET_BATCHES, FaultWatch
 from flatout.loader.fetch import Fetcher, ReadRule
 from flatout.loader.loader import FastDataLoader
@@ -30,7 +30,7 @@ class Faults:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 7
-        monkeypatch.setattr(announce, "_major_faults", lambda: self.count)
+        monkeypatch.setattr(announce, "major_faults", lambda: self.count)
 
 
 @pytest.fixture
@@ -104,6 +104,7 @@ def test_a_loader_announces_its_first_batches_and_those_after_a_cold_one(
 
     monkeypatch.setattr(announce, "_will_need", lambda pieces: told.extend(pieces.sum(axis=1).tolist()))
     monkeypatch.setattr(Fetcher, "fetch_run", watched)
+    monkeypatch.setattr(lane, "LANE_BYTES", 1 << 40)  # lanes announce nothing
     is_cold = True
     loader = FastDataLoader(store, 4, shuffle=True, num_workers=0, read=ReadRule(io="mmap"))
     list(loader)

@@ -295,7 +295,7 @@ def test_producers_that_are_too_many_leave_after_one_more() -> None:
 
 
 def test_a_producer_on_its_way_out_is_replaced_when_it_is_wanted_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    leaving, may_go, stays = threading.Event(), threading.Event(), prefetch._Belt.stays
+    leaving, may_go, stays = threading.Event(), threading.Event(), prefetch.Belt.stays
 
     def stays_or_goes_slowly(belt: Any, number: int) -> bool:
         if stays(belt, number):
@@ -304,7 +304,7 @@ def test_a_producer_on_its_way_out_is_replaced_when_it_is_wanted_again(monkeypat
         may_go.wait(WAIT_S)
         return False
 
-    monkeypatch.setattr(prefetch._Belt, "stays", stays_or_goes_slowly)
+    monkeypatch.setattr(prefetch.Belt, "stays", stays_or_goes_slowly)
     before = producers()
     stream = Prefetcher(each(lambda number: number), 0, 2, 1)
     stream.resize(1, 1)

@@ -43,14 +43,14 @@ class FaultWatch(threading.local):
     """Whether this thread had to wait for pages lately, or does not know yet."""
 
     def __init__(self) -> None:
-        self._faults = _major_faults()
+        self._faults = major_faults()
         self._patience = QUIET_BATCHES
         self._quiet = 0
         self.is_cold = True
 
     def note_batches(self, count: int) -> None:
         """Call after so many batches: compares the thread's count of major faults with the last time."""
-        faults = _major_faults()
+        faults = major_faults()
         if faults == self._faults:
             self._quiet += count
         else:
@@ -133,8 +133,14 @@ def _syscall() -> Any:
     return function
 
 
-def _major_faults() -> int:
+def major_faults() -> int:
+    """Pages that this thread had to wait for so far."""
     if resource is None:
         return 0
     usage = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)  # macOS counts by process only
     return int(resource.getrusage(usage).ru_majflt)
+
+
+def all_major_faults() -> int:
+    """Pages that any thread of this process had to wait for so far."""
+    return 0 if resource is None else int(resource.getrusage(resource.RUSAGE_SELF).ru_majflt)

@@ -40,6 +40,12 @@ class CrcCheck:
         self._is_done = False
         self._known: dict[int, _Tables] = {}
 
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to compare."""
+        self._is_done = self._is_done or (not self._always and bool(self._seen.all()))
+        return self._is_done
+
     def bad_rows(self, positions: Array, samples: Any) -> list[int]:
         """Places in this batch whose bytes are not what was written; `samples[i]` is as stored."""
         if self._is_done:

@@ -15,7 +15,7 @@ from flatout.loader.buffers import BufferPool, PinnedPool
 from flatout.loader.cache import CacheRule, SampleCache
 from flatout.loader.crc import CrcCheck
 from flatout.loader.damage import Batch, DamageLog, Skipper
-from flatout.loader.fixed import is_small, load_rows, load_table, open_fixed
+from flatout.loader.fixed import OneRange, is_small, load_rows, load_table, open_fixed
 from flatout.loader.lengths import RaggedRule
 from flatout.loader.mount import open_as
 from flatout.loader.parts import GatheredPart, LoadedPart, Part, Wanted
@@ -101,6 +101,8 @@ class Fetcher:
         self.skips = rule.on_damage == "skip"
         self.store, self._files = open_as(store, rule.io)
         self.is_blind = self._files is not None  # read calls have no page faults to count
+        self.is_cold = False
+        """Whether rows had to be fetched from the disk that nobody had announced."""
         self._caches = caches or {}
         self._damage = damage or DamageLog()
         self._rule = rule
@@ -159,6 +161,23 @@ class Fetcher:
             return self._gather(wanted, sizes, crop_seeds)
         except LoaderError as error:
             raise self._named(error, wanted.positions) from error
+
+    @property
+    def parts(self) -> Mapping[str, Part]:
+        """The fields of one shape."""
+        return self._fixed
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a batch is nothing but rows of memory, some of it mapped, once they have been checked."""
+        is_other = self._ragged or self.skips or self._is_pinned or not self.announces
+        return not is_other and all(map(_is_plain, self._fixed.values()))
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether there are no checksums left to compare."""
+        checks = [part.check for part in self._fixed.values() if isinstance(part, GatheredPart | LoadedPart)]
+        return all(check is None or check.is_done for check in checks)
 
     def announce(self, wanted: Wanted) -> None:
         """Tell the system which rows are wanted soon, where that helps."""
@@ -242,6 +261,10 @@ class Fetcher:
             except LoaderError as own:
                 return LoaderError(f"sample '{self._places.key_of(self.store, position)}': {own}")
         return error
+
+
+def _is_plain(part: Part) -> bool:
+    return isinstance(part, LoadedPart) or (isinstance(part, GatheredPart) and isinstance(part.rows, OneRange))
 
 
 def _cut(positions: Array, sizes: Sequence[int]) -> list[Array]:

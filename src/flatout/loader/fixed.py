@@ -110,7 +110,7 @@ def open_fixed(
 def stream_rows() -> Stream | None:
     """The compiled gather, or None where Numba is not installed or does not know this Python or NumPy."""
     try:
-        from flatout.loader.stream_kernels import gather
+        from flatout.loader.copy_kernels import gather
     except ImportError as error:
         _log.info("large batches are copied without compiled code: %s", error)
         return None

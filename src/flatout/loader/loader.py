@@ -14,8 +14,9 @@ from flatout.lazy import cached_property
 from flatout.loader.batches import Batches
 from flatout.loader.cache import CacheStats
 from flatout.loader.dataset import FastDataset, checked_fields, split_positions
-from flatout.loader.fetch import ReadRule, restore
+from flatout.loader.fetch import Fetcher, ReadRule, restore
 from flatout.loader.kept import Kept
+from flatout.loader.lane import Lane, has_open_lane
 from flatout.loader.lengths import planned_lengths
 from flatout.loader.machine import count_cores
 from flatout.loader.maker import BatchMaker
@@ -234,16 +235,20 @@ class FastDataLoader:
     def _stream(self, batches: Batches, epoch: int, batch: int) -> Prefetcher[Sent]:
         """A prefetcher that stands at this batch."""
         number = epoch * batches.num_batches + batch
-        spare = self._spare.take((batches, os.getpid()))
-        if spare is not None and spare.next_number == number:
-            return spare
-        if spare is not None:
-            spare.close()
         self._transfer.open()
+        spare = self._spare.take((batches, os.getpid()))
         fetcher = self._kept.fetcher(
             self.store, self._positions, batches.largest, self._transfer, self._restores_early
         )
+        has_lane = has_open_lane(fetcher, len(self._positions))
+        if spare is not None:
+            if spare.next_number == number and spare.is_usable and isinstance(spare, Lane) == has_lane:
+                return spare
+            spare.close()
         maker = BatchMaker(fetcher, batches, self._transfer, number + 1, self._seed)
+        if has_lane:
+            assert isinstance(fetcher, Fetcher)
+            return Lane(maker, fetcher, number, *self.prefetching)
         return Prefetcher(maker, number, *self.prefetching, maker.unit)
 
 
@@ -266,7 +271,7 @@ class _Cursor:
         assert self._batches is not None
         if self._batch >= self._batches.num_batches:
             raise StopIteration
-        if self._stream is None or self._stream.pid != os.getpid():  # a forked child has not the threads
+        if self._stream is None or not self._stream.is_usable:
             self._stream = self._loader._stream(self._batches, self._epoch, self._batch)
         if self._stream.shape != self._loader.prefetching:
             self._stream.resize(*self._loader.prefetching)

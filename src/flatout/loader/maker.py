@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate, chain, pairwise
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -77,6 +77,14 @@ class _Stretch:
     wanted: Wanted
 
 
+class Planned(NamedTuple):
+    """Batches that are to be made: their samples, how many each has, and how many of these are not repeats."""
+
+    wanted: Wanted
+    sizes: list[int]
+    num_valid: list[int]
+
+
 class BatchMaker:
     """Makes batches, several threads at once. Batch b of epoch e has number e x (batches of an epoch) + b.
 
@@ -121,9 +129,19 @@ class BatchMaker:
         if at == 0 and first >= self._first:  # the next is looked up long before anybody has to wait for it
             with suppress(Exception):  # raised again for those who ask for it
                 self._stretch(self._turn(first) + 1)
+        return self.finished(run, sizes, stretch.num_valid[at : at + count])
+
+    def plan(self, first: int, count: int) -> Planned:
+        """Batches that follow each other, for whoever makes them elsewhere."""
+        stretch, wanted, sizes = self._find(first, count)
+        at = first - stretch.first
+        return Planned(wanted, sizes, stretch.num_valid[at : at + count])
+
+    def finished(self, run: list[Batch], sizes: list[int], num_valid: list[int]) -> list[Sent]:
+        """Batches that were made, on their way to the device; masked where there may be repeats."""
         if self._batches.is_masked:
-            for batch, size, num_valid in zip(run, sizes, stretch.num_valid[at:], strict=False):
-                counts = torch.arange(size) < num_valid
+            for batch, size, valid in zip(run, sizes, num_valid, strict=True):
+                counts = torch.arange(size) < valid
                 batch[VALID] = batch[VALID] & counts if VALID in batch else counts
         return [self._transfer.send(batch) for batch in run]
 

@@ -26,7 +26,7 @@ Item = TypeVar("Item")
 Make = Callable[[int, int], list[Item]]
 
 POLL_S = 1.0
-_GONE = "the producers are gone; was the loader closed or used in a fork?"
+GONE = "the producers are gone; was the loader closed or used in a fork?"
 DROP_WAIT_S = 5.0
 """Longest that whoever drops a stream waits for its producers. The collector drops one wherever it happens to
 run: also in a thread that holds a lock (of the cache, the log, an import) which a producer waits for."""
@@ -47,7 +47,7 @@ class Prefetcher(Generic[Item]):
 
     def __init__(self, make: Make[Item], first: int, num_threads: int, depth: int, unit: int = 1) -> None:
         self.pid = os.getpid()
-        self._belt = _Belt(make, first, unit, max(1, num_threads * depth))
+        self._belt = self._new_belt(make, first, unit, max(1, num_threads * depth))
         self._next = first
         self._at = 0
         """Number of the unit that is handed over next."""
@@ -59,6 +59,11 @@ class Prefetcher(Generic[Item]):
         _close_at_exit()
         _living.add(self)
         self.resize(num_threads, depth)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether items can be taken: not in a forked child, which has not the threads."""
+        return self.pid == os.getpid()
 
     @property
     def next_number(self) -> int:
@@ -100,13 +105,16 @@ class Prefetcher(Generic[Item]):
         if self._finalizer.detach() is not None:
             _close(self._belt, self._threads, self.pid)
 
+    def _new_belt(self, make: Make[Item], first: int, unit: int, size: int) -> Belt:
+        return Belt(make, first, unit, size)
+
     def _next_unit(self) -> list[Item]:
         belt, number = self._belt, self._at
         slot = belt.slot(number)
         items: list[Item] | None
         while (items := _get_now(slot)) is None:
             if belt.is_closed:
-                raise LoaderError(_GONE)
+                raise LoaderError(GONE)
             if (other := _get_now(belt.room)) is None:
                 items = self._wait(slot)
                 break
@@ -138,24 +146,27 @@ class Prefetcher(Generic[Item]):
             self._threads.append(thread)
             missing.pop(0)
 
+    def _is_alive(self) -> bool:
+        return any(thread.is_alive() for thread in self._threads)
+
     def _wait(self, slot: SimpleQueue[list[Item]]) -> list[Item]:
         """A unit that another thread is making."""
         while True:
-            is_alive = any(thread.is_alive() for thread in self._threads)  # before the look: it may come last
+            is_alive = self._is_alive()  # before the look: it may come last
             with suppress(Empty):
                 return slot.get(timeout=POLL_S if is_alive else 0)
             if not is_alive:
-                raise LoaderError(_GONE)
+                raise LoaderError(GONE)
 
 
 class _Producer(threading.Thread):
     """A thread that makes items; `number` is its place among those of its stream."""
 
-    def __init__(self, belt: _Belt, number: int) -> None:
+    def __init__(self, belt: Belt, number: int) -> None:
         super().__init__(target=_produce, args=(belt, number), name=f"flatout-producer-{number}", daemon=True)
 
 
-class _Belt:
+class Belt:
     """Where units are made and laid down. Holds nothing of the Prefetcher: dropping that ends its producers.
 
     All ends are SimpleQueues because these may be used from a finaliser that interrupts their own use; a
@@ -201,10 +212,17 @@ class _Belt:
         """Where a unit is laid down. It is free again before unit number + num_slots may be made."""
         return self._slots[number % self.num_slots]
 
+    def close(self) -> None:
+        """No more units are made."""
+        self.is_closed = True
+
+    def items_of(self, number: int) -> tuple[int, int]:
+        """Number of the first item of a unit, and how many it has."""
+        return self._first + (1 + (number - 1) * self._unit if number else 0), self._unit if number else 1
+
     def make(self, number: int) -> None:
         """Make a unit, or lay down the failure in its place."""
-        count = self._unit if number else 1
-        first = self._first + (1 + (number - 1) * self._unit if number else 0)
+        first, count = self.items_of(number)
         try:
             items = self._make(first, count)
         except Exception as error:
@@ -238,7 +256,7 @@ class _Failure:
         self.error = error
 
 
-def _produce(belt: _Belt, own_number: int) -> None:
+def _produce(belt: Belt, own_number: int) -> None:
     """The producer's loop."""
     while belt.stays(own_number):
         number = belt.room.get()
@@ -250,8 +268,8 @@ def _produce(belt: _Belt, own_number: int) -> None:
             belt.slot(number).put([_Failure(error)])
 
 
-def _close(belt: _Belt, threads: list[_Producer], pid: int, timeout_s: float | None = None) -> None:
-    belt.is_closed = True
+def _close(belt: Belt, threads: list[_Producer], pid: int, timeout_s: float | None = None) -> None:
+    belt.close()
     if os.getpid() != pid:  # a forked child has no threads to wait for
         return
     for _ in threads:

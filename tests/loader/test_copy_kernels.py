@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.loader.breaking import make_store
 
 from flatout.loader import fixed
+from flatout.loader.copy_kernels import LINE_BYTES, gather
 from flatout.loader.loader import FastDataLoader
-from flatout.loader.stream_kernels import LINE_BYTES, gather
 
 EDGE = 3 * LINE_BYTES
 UNTOUCHED = 0xA5
@@ -58,7 +58,7 @@ def test_large_batches_of_a_loader_go_this_way(monkeypatch: pytest.MonkeyPatch, 
 def test_without_numba_numpy_takes_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.setitem(sys.modules, "flatout.loader.stream_kernels", None)
+    monkeypatch.setitem(sys.modules, "flatout.loader.copy_kernels", None)
     fixed.stream_rows.cache_clear()
     assert fixed.stream_rows() is None
     fixed.stream_rows.cache_clear()

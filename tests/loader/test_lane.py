@@ -1,0 +1,238 @@
+"""Lanes: from the second epoch on the same batches, copied by threads that need no interpreter."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.loader.breaking import make_store
+from tests.loader.epochs import WAIT_S, epoch_keys, keys_of, loader_of, producers
+
+from flatout.loader import copy_kernels, lane
+from flatout.loader.fetch import ReadRule
+from flatout.loader.lane import Lane
+from flatout.loader.loader import FastDataLoader
+from flatout.loader.maker import BatchMaker
+from flatout.loader.prefetch import Prefetcher
+from flatout.store import StoreReader
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> StoreReader:
+    """Fields that only have to be copied."""
+    return make_store(tmp_path_factory.mktemp("lane") / "store", ("image", "label"))
+
+
+def stream_of(loader: FastDataLoader) -> Prefetcher[Any] | None:
+    """What the last epoch came from."""
+    return loader._spare._stream
+
+
+def images_of(store: StoreReader) -> dict[int, np.ndarray]:
+    keys = store.numbers["key_hash"].view(np.int64).tolist()
+    return {key: store.read(at)["image"] for at, key in enumerate(keys)}
+
+
+def clones(batches: Any) -> list[dict[str, torch.Tensor]]:
+    return [{name: value.clone() for name, value in batch.items()} for batch in batches]
+
+
+def assert_same(some: list[dict[str, torch.Tensor]], others: list[dict[str, torch.Tensor]]) -> None:
+    assert [list(batch) for batch in some] == [list(batch) for batch in others]
+    for one, other in zip(some, others, strict=True):
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_second_epoch_comes_by_a_lane(plain: StoreReader) -> None:
+    loader = loader_of(plain, 4, num_workers=2)
+    kinds = []
+    for epoch in range(4):
+        assert keys_of(loader) == epoch_keys(plain, epoch)
+        kinds.append(type(stream_of(loader)))
+    assert kinds == [Prefetcher, Lane, Lane, Lane]
+    loader.close()
+
+
+@settings(max_examples=40)
+@given(
+    batch_size=st.integers(1, 9),
+    num_workers=st.integers(0, 3),
+    prefetch_factor=st.integers(1, 3),
+    drop_last=st.booleans(),
+    ranks=st.sampled_from([(0, 1), (0, 2), (1, 2), (2, 3)]),
+    stops=st.lists(st.integers(1, 24), min_size=2, max_size=5),
+)
+def test_batches_are_those_of_producers(
+    plain: StoreReader,
+    batch_size: int,
+    num_workers: int,
+    prefetch_factor: int,
+    drop_last: bool,
+    ranks: tuple[int, int],
+    stops: list[int],
+) -> None:
+    """Whatever the settings, and wherever an epoch is left."""
+    same = {"drop_last": drop_last, "rank": ranks[0], "world_size": ranks[1]}
+    mine = loader_of(plain, batch_size, num_workers=num_workers, prefetch_factor=prefetch_factor, **same)
+    other = loader_of(plain, batch_size, read=ReadRule(crc="always"), **same)  # which never comes by a lane
+    for epoch, stop in enumerate([24, *stops]):  # the first one compares every checksum
+        mine.set_epoch(epoch)
+        other.set_epoch(epoch)
+        assert_same(
+            clones(batch for batch, _ in zip(mine, range(stop), strict=False)),
+            clones(batch for batch, _ in zip(other, range(stop), strict=False)),
+        )
+        assert mine.state_dict() == other.state_dict()
+    assert not isinstance(stream_of(other), Lane)
+    mine.close()
+    other.close()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+def test_batches_that_are_held_stay_as_they_are(plain: StoreReader, num_workers: int) -> None:
+    truth = images_of(plain)
+    loader = loader_of(plain, 3, num_workers=num_workers)
+    held = []
+    for _ in range(6):
+        held += [(batch["key"].tolist(), batch["image"][1:]) for batch in loader]  # a view, not the batch
+        held = held[len(held) // 2 :]  # some buffers come back, others do not
+    assert isinstance(stream_of(loader), Lane)
+    for keys, images in held:
+        assert all((image.numpy() == truth[key]).all() for key, image in zip(keys[1:], images, strict=True))
+    loader.close()
+
+
+@pytest.mark.parametrize(
+    "settings_",
+    [
+        {"read": ReadRule(crc="always")},
+        {"read": ReadRule(io="pread")},
+        {"read": ReadRule(on_damage="skip")},
+    ],
+)
+def test_others_stay_with_producers(plain: StoreReader, settings_: dict[str, Any]) -> None:
+    loader = loader_of(plain, **settings_)
+    for _ in range(2):
+        keys_of(loader)
+    assert type(stream_of(loader)) is Prefetcher
+    loader.close()
+
+
+def test_fields_that_need_more_than_a_copy_stay_with_producers(store: StoreReader) -> None:
+    for fields in (("coded",), ("half",), ("packed",), ("series",), ("small", "label")):
+        loader = loader_of(store, read=ReadRule(fields=fields))
+        for _ in range(2):
+            keys_of(loader)
+        assert type(stream_of(loader)) is Prefetcher, fields
+        loader.close()
+
+
+def test_small_splits_are_not_worth_it(plain: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "LANE_BYTES", 1 << 40)
+    loader = loader_of(plain)
+    for _ in range(2):
+        keys_of(loader)
+    assert type(stream_of(loader)) is Prefetcher
+
+
+def test_rows_that_left_the_memory_are_announced_again(
+    plain: StoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = iter(range(0, 10**6, 100))
+    monkeypatch.setattr(lane, "all_major_faults", lambda: next(faults))
+    monkeypatch.setattr(lane, "WINDOW", 2)
+    loader = loader_of(plain, 2, num_workers=1)
+    for epoch in range(4):
+        assert keys_of(loader) == epoch_keys(plain, epoch)
+    assert type(stream_of(loader)) is Prefetcher
+    loader.close()
+
+
+def test_more_and_fewer_producers_while_it_runs(plain: StoreReader) -> None:
+    loader = loader_of(plain, 2, num_workers=1)
+    keys_of(loader)
+    before = producers()
+    for epoch, (num_workers, depth) in enumerate([(3, 1), (0, 2), (2, 4)], start=1):
+        stream, keys = iter(loader), []
+        keys += keys_of([next(stream), next(stream)])
+        loader.adjust(num_workers=num_workers, prefetch_factor=depth)
+        keys += keys_of(stream)
+        assert keys == epoch_keys(plain, epoch)
+        assert isinstance(stream_of(loader), Lane)
+    loader.close()
+    assert producers() <= before
+
+
+def test_a_lane_that_is_dropped_ends_its_producers(plain: StoreReader) -> None:
+    before = producers()
+    loader = loader_of(plain, 2, num_workers=2)
+    keys_of(loader)
+    stream = iter(loader)
+    next(stream)
+    mine = producers() - before
+    assert mine
+    del stream, loader
+    for thread in mine:
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+
+
+def test_an_error_comes_with_its_own_batch(plain: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = loader_of(plain, 2, num_workers=1, prefetch_factor=3)
+    keys_of(loader)
+    plan = BatchMaker.plan
+
+    def fails(self: BatchMaker, first: int, count: int) -> Any:
+        if first >= 17:  # of 12 batches an epoch: the sixth of the second
+            raise OSError("no more rows")
+        return plan(self, first, count)
+
+    monkeypatch.setattr(BatchMaker, "plan", fails)
+    stream = iter(loader)
+    assert keys_of(next(stream) for _ in range(5)) == epoch_keys(plain, 1)[:10]
+    for _ in range(2):
+        with pytest.raises(OSError, match="no more rows"):
+            next(stream)
+    loader.close()
+
+
+def test_threads_copy_each_unit_once() -> None:
+    """The compiled part alone: units claimed by many threads are all copied, each to its own place."""
+    random, kernels = np.random.default_rng(0), copy_kernels
+    tables = [random.integers(0, 255, (50, width)).astype(np.uint8) for width in (7, 640)]
+    num_units, num_rows = 200, 9
+    places = random.integers(0, 50, (num_units, num_rows))
+    made = [np.zeros((num_units, num_rows, table.shape[1]), np.uint8) for table in tables]
+    words = np.zeros(kernels.HEAD + 2 * kernels.FIELD + num_units * (kernels.SLOT + 4), np.int64)
+    words[[kernels.NUM_FIELDS, kernels.NUM_SLOTS]] = 2, num_units
+    words[kernels.STREAM_BYTES] = num_rows * 640  # the second is streamed, the first is not
+    edge = kernels.HEAD + 2 * kernels.FIELD
+    words[kernels.HEAD : edge] = [n for table in tables for n in (table.ctypes.data, table.shape[1])]
+    slots = words[edge:].reshape(num_units, -1)
+    slots[:, 0] = -1
+    for unit in range(num_units):
+        row = [num_rows] + [n for each in made for n in (places[unit].ctypes.data, each[unit].ctypes.data)]
+        slots[unit, 1:] = row
+    kernels.publish(words.ctypes.data, kernels.LIMIT, num_units)
+    threads = [threading.Thread(target=kernels.make_all, args=(words.ctypes.data,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    assert slots[:, 0].tolist() == list(range(num_units))
+    assert words[kernels.NEXT] == num_units
+    for table, each in zip(tables, made, strict=True):
+        assert (each == table[places]).all()
+
+
+def test_without_numba_there_are_none(plain: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane, "_kernels", lambda: None)
+    loader = loader_of(plain)
+    for epoch in range(2):
+        assert keys_of(loader) == epoch_keys(plain, epoch)
+    assert type(stream_of(loader)) is Prefetcher
