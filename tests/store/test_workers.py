@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import sys
 import tempfile
 import threading
@@ -363,3 +364,28 @@ def test_rows_of_a_request_are_told_before_all_of_it_is_made(work: Path) -> None
     assert told[0] <= 20
     assert sum(told) == 40
     assert quarantine(work / "store") == {}
+
+
+def count_faults(num_shards: int) -> int:
+    """Pages that shards of 500 samples of 164 KB, each made when the one before is gone, have brought in."""
+    import resource
+
+    import numpy as np
+
+    faults = 0
+    for _ in range(num_shards):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        shard = [np.ones(40960, np.float32) for _ in range(500)]
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        del shard
+    return faults
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="settings of glibc")
+def test_the_memory_of_a_shard_is_kept_for_the_next() -> None:
+    worker = WorkerProcess([], timeout_s=60.0, max_bytes=1 << 40)
+    try:
+        last = worker.ask("run", count_faults, 3)
+    finally:
+        worker.close()
+    assert last < 1000, "80 MB are 20,000 pages"

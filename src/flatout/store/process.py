@@ -36,9 +36,15 @@ _ADVICE = "lower num_workers or preprocess_batch_size"
 _IS_WINDOWS = os.name == "nt"
 
 
-_KEEP_HEAP = {"MALLOC_TOP_PAD_": str(64 << 20)}
-"""glibc gives the heap's end back after every sample and faults it in again for the next: resampling a
-35 x 50 x 35 volume took 0.97 ms so, and 0.17 ms with this much kept."""
+_KEEP_HEAP = {
+    "MALLOC_TOP_PAD_": str(64 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(192 << 20),
+    "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
+}
+"""glibc gives memory back after every sample, and after every shard, and faults it in again for the next:
+35,280 volumes of 164 KB took 1,760,000 page faults and 21 s in the system so, and 80,000 with this much kept.
+Nobody holds more for it at the peak: what is kept is what the shard before has used. Arrays from 4 MiB on are
+left to the system: NumPy asks for huge pages for those. Other libraries of C do not know these names."""
 
 
 class WorkerDiedError(FlatoutError):
