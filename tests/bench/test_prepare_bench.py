@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from flatout.bench import PrepareBench, bench_prepare, contest, peer_h5py
 from flatout.bench.cases import CASES
 from flatout.bench.contest import check_equal, check_peers, compare, measure_contest
 from flatout.bench.index import build
-from flatout.bench.job import Job, read_items, run
+from flatout.bench.job import Job, end_with_children, read_items, run
 from flatout.bench.machine import CpuWatch
-from flatout.bench.overhead import Setting, make_job, measure_safety, whole_passes
+from flatout.bench.overhead import Setting, bare_s, make_job, measure_safety, whole_passes
 from flatout.bench.sources import SourceFiles, find_files
 from flatout.cli.main import main
 from flatout.errors import FlatoutError, MissingDependencyError
@@ -47,6 +55,7 @@ def test_the_document(generated: Any, tmp_path: Path, capsys: pytest.CaptureFixt
     document = json.loads(capsys.readouterr().out)
     assert set(document["efficiency"]) == {"nifti", "wav"}
     assert all(0 < value < 2 for value in document["efficiency"].values())
+    assert all(value > 0 for value in document["efficiency_bare"].values())
     assert -1 < document["safety_overhead"] < 100
     assert document["index"]["samples"] == 3000
     assert document["index"]["open_s"] > 0
@@ -74,10 +83,19 @@ def test_every_committed_result_has_the_form() -> None:
 
 def test_people_get_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(committed_results()[0].read_text())
+    document["efficiency_bare"] = {"nifti": 0.912, "wav": 0.934}
     monkeypatch.setattr("flatout.cli.bench_command.bench_prepare", lambda options, say: document)
     assert main(["bench", "prepare", "--peers"]) == 0
     shown = capsys.readouterr().out
-    for text in ("efficiency wav", "safety overhead", "times the best peer", "litdata:", "samples/s"):
+    for text in (
+        "efficiency wav",
+        "work and writes alone",
+        "0.934",
+        "safety overhead",
+        "times the best peer",
+        "litdata:",
+        "samples/s",
+    ):
         assert text in shown
 
 
@@ -167,6 +185,90 @@ def test_safety_is_measured_with_and_without(generated: Any, setting: Setting) -
     found = measure_safety("wav", generated["wav"], setting, cpu_s_per_row=1e-3)
     assert len(found["safe_s"]) == len(found["unsafe_s"]) == 1
     assert found["overhead"] == pytest.approx(np.median(found["safe_s"]) / np.median(found["unsafe_s"]) - 1)
+
+
+def test_bare_processes_write_every_sample_once(
+    generated: Any, setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[Path] = []
+    monkeypatch.setattr(shutil, "rmtree", lambda path, ignore_errors: kept.append(Path(path)))
+    assert bare_s("wav", generated["wav"], Setting(setting.scratch, 2, 0.02, 1, setting.say), 8) > 0
+    written = [b"".join(path.read_bytes() for path in folder.iterdir()) for folder in kept]
+    files = generated["wav"]
+    made = [make_config(CASES["wav"], files).make(Row(path, {"x": path}))["x"] for path in files.paths * 2]  # type: ignore[call-overload]
+    assert written == [b"".join(array.tobytes() for array in made[at::2]) for at in range(2)]
+
+
+WRITERS = """
+import subprocess, sys, time
+if sys.argv[2] == "parent":
+    for group in (None, 0):  # flatout's own workers are groups of their own
+        subprocess.Popen([sys.executable, __file__, sys.argv[1], "child"], process_group=group)
+while True:
+    if sys.argv[2] == "child":
+        open(f"{sys.argv[1]}/{time.monotonic_ns()}", "w").close()
+    time.sleep(0.001)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="process groups")
+def test_a_process_is_ended_with_those_that_write_for_it(tmp_path: Path) -> None:
+    script, folder = tmp_path / "writers.py", tmp_path / "out"
+    script.write_text(WRITERS)
+    folder.mkdir()
+    process = subprocess.Popen([sys.executable, str(script), str(folder), "parent"])
+    try:
+        wait_for(lambda: len(children_of(process.pid)) == 2 and any(folder.iterdir()))
+        writers = children_of(process.pid)
+    finally:
+        end_with_children(process)
+    shutil.rmtree(folder)
+    assert not any(is_alive(writer) for writer in writers)
+    time.sleep(0.05)
+    assert not folder.exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no SIGTERM")
+def test_a_benchmark_that_is_terminated_leaves_nothing(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "flatout",
+        "bench",
+        "prepare",
+        "--scratch",
+        str(tmp_path),
+        "--seconds",
+        "30",
+    ]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=tmp_path, env=environment)
+    try:
+        wait_for(lambda: any(tmp_path.glob("flatout-bench-*/*/shards")))
+        jobs = children_of(process.pid)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    finally:
+        end_with_children(process)
+    assert jobs
+    assert process.returncode == 143
+    assert not any(is_alive(job) for job in jobs)
+    assert list(tmp_path.iterdir()) == []
+
+
+def children_of(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_job_that_fails_says_why(tmp_path: Path) -> None:

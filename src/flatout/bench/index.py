@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from flatout.bench.job import Job, run
+from flatout.bench.job import Job, run, run_together
 from flatout.bench.overhead import Setting
 from flatout.source import hash_key
 from flatout.store.checks import content_hash
@@ -49,8 +48,7 @@ def build(out: Path, num_samples: int, num_workers: int) -> None:
     (out / SHARD_FOLDER).mkdir(parents=True)
     parts = list(range(max(1, num_workers)))
     jobs = [Job("build", out=str(out), part=(part, len(parts)), num_samples=num_samples) for part in parts]
-    with ThreadPoolExecutor(len(jobs)) as threads:
-        built = [shard for outcome in threads.map(run, jobs) for shard in outcome.figures["shards"]]
+    built = [shard for outcome in run_together(jobs) for shard in outcome.figures["shards"]]
     shards = sorted((shard_meta(shard) for shard in built), key=lambda shard: shard.file)
     commit(out, shards)
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 from flatout.errors import FlatoutError
 
@@ -26,7 +29,7 @@ class Job:
     """What one process does."""
 
     what: str
-    """prepare, decode, scan, open, build, idle, or the name of a peer."""
+    """prepare, decode, bare, scan, open, build, idle, or the name of a peer."""
     case: str = ""
     manifest: str = ""
     base: str = ""
@@ -53,25 +56,83 @@ def run(job: Job) -> Outcome:
     Raises:
         FlatoutError: it failed; with the end of what it said.
     """
+    return run_together([job])[0]
+
+
+def run_together(jobs: Sequence[Job]) -> list[Outcome]:
+    """Run each job in a fresh process, all at the same time; whatever ends this ends them first.
+
+    Raises:
+        FlatoutError: one failed; with the end of what it said.
+    """
     from flatout.bench.machine import CpuWatch
+
+    watch = CpuWatch()
+    with ExitStack() as ended:
+        running = [ended.enter_context(_started(job)) for job in jobs]
+        codes = [process.wait() for process, _, _ in running]
+        others = watch.others()
+        found = []
+        for job, code, (_, answers, said) in zip(jobs, codes, running, strict=True):
+            if code:
+                raise FlatoutError(f"{job.what} of '{job.case}' failed: {_text(said).strip()[-2000:]}")
+            found.append(Outcome(json.loads(_text(answers)), others))
+        return found
+
+
+@contextmanager
+def _started(job: Job) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]]]:
+    """The job's process, what it answers and what it says; at the end nothing of it runs any more."""
     from flatout.store.process import worker_environment
 
     # The single process that the work is measured with has the workers' memory and thread settings.
-    environment = worker_environment() if job.what == "decode" else dict(os.environ)
+    environment = worker_environment() if job.what in ("decode", "bare") else dict(os.environ)
     # The peers are installed with their bytecode; ours would be compiled anew in every process otherwise.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    watch = CpuWatch()
-    done = subprocess.run(
-        [sys.executable, "-m", "flatout.bench.job"],
-        input=json.dumps(asdict(job)),
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    if done.returncode:
-        raise FlatoutError(f"{job.what} of '{job.case}' failed: {done.stderr.strip()[-2000:]}")
-    return Outcome(json.loads(done.stdout), watch.others())
+    # A group of its own: Ctrl-C is ours to handle, and its workers can be found when it is gone.
+    group: dict[str, Any] = {} if os.name == "nt" else {"process_group": 0}
+    with TemporaryFile() as asked, TemporaryFile() as answers, TemporaryFile() as said:
+        asked.write(json.dumps(asdict(job)).encode())
+        asked.seek(0)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "flatout.bench.job"],
+            stdin=asked,
+            stdout=answers,
+            stderr=said,
+            env=environment,
+            **group,
+        )
+        try:
+            yield process, answers, said
+        finally:
+            if process.poll() is None:
+                end_with_children(process)
+
+
+def end_with_children(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all that it started, and wait until they are gone: only then its files can be removed.
+
+    Stopped first: what it starts between the look at its children and its end would write on.
+    """
+    import psutil
+
+    with suppress(psutil.Error):
+        leader = psutil.Process(process.pid)
+        leader.suspend()
+        family = [leader, *leader.children(recursive=True)]
+        for member in family:
+            with suppress(psutil.Error):
+                member.kill()
+        if os.name != "nt" and os.getpgid(process.pid) == process.pid:
+            os.killpg(process.pid, signal.SIGKILL)  # those, too, whose parent has ended before
+        psutil.wait_procs(family[1:], timeout=10.0)
+    process.kill()
+    process.wait()
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 def main() -> None:
@@ -99,6 +160,7 @@ def plan(job: Job) -> Callable[[], dict[str, Any]]:
     tasks: dict[str, Callable[[Job], Callable[[], dict[str, Any]]]] = {
         "prepare": own.plan_prepare,
         "decode": own.plan_decode,
+        "bare": own.plan_bare,
         "scan": own.plan_scan,
         "open": own.plan_open,
         "idle": own.plan_idle,

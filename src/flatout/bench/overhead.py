@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from flatout.bench.job import Job, run
+from flatout.bench.job import Job, run, run_together
 from flatout.bench.own import largest_shard
 from flatout.bench.sources import SourceFiles
 
@@ -40,9 +39,20 @@ def cpu_per_row(case: str, files: SourceFiles, setting: Setting, num_rows: int, 
     job = replace(make_job("decode", case, files, setting, num_rows), num_workers=0)
     jobs = [replace(job, out=f"{job.out}-{number}") for number in range(num_at_once)]
     try:
-        with ThreadPoolExecutor(num_at_once) as pool:
-            outcomes = list(pool.map(run, jobs))
+        outcomes = run_together(jobs)
         return mean(float(outcome.figures["cpu_s"]) for outcome in outcomes) / num_rows
+    finally:
+        for each in jobs:
+            shutil.rmtree(each.out, ignore_errors=True)
+
+
+def bare_s(case: str, files: SourceFiles, setting: Setting, num_rows: int) -> float:
+    """Wall seconds of the same work and the same bytes on disk with nothing around them; see `plan_bare`."""
+    job = make_job("bare", case, files, setting, num_rows)
+    parts = range(setting.num_workers)
+    jobs = [replace(job, out=f"{job.out}-{at}", part=(at, setting.num_workers)) for at in parts]
+    try:
+        return max(float(outcome.figures["seconds"]) for outcome in run_together(jobs))
     finally:
         for each in jobs:
             shutil.rmtree(each.out, ignore_errors=True)
@@ -60,6 +70,7 @@ def measure_efficiency(case: str, files: SourceFiles, setting: Setting) -> dict[
 
     `limit` is what the work itself reaches: cores that are busy at the same time share caches, memory and the
     clock's turbo, so that the same decoding takes more processor time in `num_workers` processes at once.
+    `bare` is what is left of that if the results are written and synced, by processes that do nothing else.
     """
     guess = cpu_per_row(case, files, setting, whole_passes(files, 500))
     num_rows = whole_passes(files, setting.seconds * setting.num_workers / guess)
@@ -70,6 +81,7 @@ def measure_efficiency(case: str, files: SourceFiles, setting: Setting) -> dict[
         cpu_s = cpu_per_row(case, files, setting, num_decoded) * num_rows
         busy_s = cpu_per_row(case, files, setting, num_decoded, setting.num_workers) * num_rows
         shutil.rmtree(job.out, ignore_errors=True)
+        bare = cpu_s / setting.num_workers / bare_s(case, files, setting, num_rows)
         outcome = run(job)
         wall_s = outcome.figures["seconds"]
         found = {
@@ -77,6 +89,7 @@ def measure_efficiency(case: str, files: SourceFiles, setting: Setting) -> dict[
             "wall_s": wall_s,
             "efficiency": cpu_s / setting.num_workers / wall_s,
             "limit": cpu_s / busy_s,
+            "bare": bare,
         }
         rounds.append(
             {
@@ -88,11 +101,12 @@ def measure_efficiency(case: str, files: SourceFiles, setting: Setting) -> dict[
         )
         setting.say(
             f"efficiency {case}, round {number + 1}: {found['efficiency']:.3f} ({wall_s:.1f} s), "
-            f"the work alone {found['limit']:.3f}"
+            f"the work alone {found['limit']:.3f}, written by bare processes {bare:.3f}"
         )
     return {
         "efficiency": median(each["efficiency"] for each in rounds),
         "limit": median(each["limit"] for each in rounds),
+        "bare": median(each["bare"] for each in rounds),
         "rows": num_rows,
         "bytes_out": outcome.figures["bytes_out"],
         "rounds": rounds,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +16,15 @@ import psutil
 from flatout.bench.cases import CASES
 from flatout.config import Config, load_config
 from flatout.source import SampleMaker, scan_rows
+from flatout.store.files import NEW_FILE, sync_file, write_all
+from flatout.store.gather import joined
 from flatout.store.job import Job as PrepareJob
 from flatout.store.job import job_from_config
 from flatout.store.prepare import PrepareOptions, prepare
 from flatout.store.process import WorkerProcess
 from flatout.store.reader import StoreReader
-from flatout.types import Row
+from flatout.store.task import SHARD_BYTES, make_samples
+from flatout.types import Array, Row
 
 if TYPE_CHECKING:
     from flatout.bench.job import Job
@@ -93,6 +98,47 @@ def plan_decode(job: Job) -> Work:
         return {"cpu_s": makers[-1].cpu_s, "processed": stats.processed}
 
     return work
+
+
+def plan_bare(job: Job) -> Work:
+    """A part of the work as one process alone would do it: make samples, write them, sync behind.
+
+    Files of the size of a shard, as prepare has them; no hashes, checks, index, nor anybody to report to. With
+    these decoders no way to fill a disk is faster.
+    """
+    config = settings(job)
+    found = job_from_config(config)
+    rows = found.manifest.rows(range(len(found.manifest))[job.part[0] :: job.part[1]])
+    folder = Path(job.out)
+    folder.mkdir()
+
+    def work() -> dict[str, Any]:
+        kept: list[Array] = []
+        num_bytes = 0
+        with ThreadPoolExecutor(1) as disk:
+            for number, row in enumerate(rows, start=1):
+                samples = make_samples(found.maker, row)
+                kept += [array for _, sample in samples for array in sample.values()]
+                num_bytes += kept[-1].nbytes
+                if num_bytes >= SHARD_BYTES or number == len(rows):
+                    disk.submit(_close_synced, _written(folder / str(number), kept))
+                    kept, num_bytes = [], 0
+        return {}
+
+    return work
+
+
+def _written(path: Path, arrays: Sequence[Array]) -> int:
+    """A new file of these arrays, still open."""
+    descriptor = os.open(path, NEW_FILE, 0o666)
+    for buffer in joined(arrays):
+        write_all(descriptor, buffer)
+    return descriptor
+
+
+def _close_synced(descriptor: int) -> None:
+    sync_file(descriptor)
+    os.close(descriptor)
 
 
 def plan_scan(job: Job) -> Work:

@@ -70,6 +70,9 @@ def _show(document: dict[str, Any]) -> None:
     table = figures("prepare")
     for name, value in document["efficiency"].items():
         table.add_row(f"efficiency {name}", f"{value:.3f}", f">= {TARGETS['efficiency']}")
+        for bound, what in (("limit", "the work alone"), ("bare", "work and writes alone")):
+            if found := document.get(f"efficiency_{bound}"):
+                table.add_row(f"  {what}", f"{found[name]:.3f}", "")
     table.add_row("safety overhead", f"{document['safety_overhead']:+.1%}", f"<= {TARGETS['safety']:.0%}")
     for name, value in document.get("ratio_to_best_peer", {}).items():
         table.add_row(f"{name}, times the best peer", f"{value:.2f}", f">= {TARGETS[name]}")
