@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from flatout.config import Config, config_schema, load_config, resolve_config, to_yaml
 from flatout.config.fields import AutoField, NoField, VolumeField
 from flatout.config.text import parse_yaml
+from flatout.errors import ConfigError
 
 NAMES = st.text(st.characters(categories=["L", "N"], include_characters="_ -./"), min_size=1, max_size=12)
 LOADER = st.fixed_dictionaries(
@@ -260,3 +261,17 @@ def test_settings_without_a_kind_keep_whatever_they_say() -> None:
     assert config.fields["a"].model_dump(exclude_defaults=True) == {"dtype": "float64", "spacing": [1, 1, 1]}
     assert isinstance(config.fields["b"], NoField)
     assert load_config(config.model_dump(mode="json"), environ={}) == config
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [("wandb", ["wandb"]), (["csv", "wandb"], ["csv", "wandb"]), ([], []), ("csv", ["csv"])],
+)
+def test_one_logger_needs_no_list(given: Any, wanted: list[str]) -> None:
+    assert load_config({"logger": given}).logger == wanted
+    assert load_config({}, overrides={"logger": given}).logger == wanted
+
+
+def test_a_logger_that_there_is_not_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="mlflow"):
+        load_config({"logger": "mlflow"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from flatout.config.section import Section
 
@@ -12,6 +12,11 @@ Precision = Literal["auto", "16-mixed", "bf16-mixed", "32", "64"]
 LoggerName = Literal["csv", "tensorboard", "wandb"]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveShare = Annotated[float, Field(gt=0.0, le=1.0)]
+
+
+def _as_list(given: Any) -> Any:
+    """One name is a list of one."""
+    return [given] if isinstance(given, str) else given
 
 
 class EarlyStoppingSection(Section):
@@ -104,7 +109,9 @@ class TrainSettings(Section):
     """When a run ends before its last epoch."""
     save_top_k: Annotated[int, Field(ge=-1)] = 2
     """Best checkpoints kept; 0 keeps none, -1 all."""
-    logger: list[LoggerName] = Field(default=["csv"])
+    logger: Annotated[
+        list[LoggerName], BeforeValidator(_as_list, json_schema_input_type=list[LoggerName] | LoggerName)
+    ] = Field(default=["csv"])
     """Where metrics go beside the run's record; tensorboard and wandb are libraries of their own."""
     pretrained: str | None = None
     """Checkpoint whose weights the run starts from."""
