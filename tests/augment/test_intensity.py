@@ -10,7 +10,7 @@ from tests.augment.cases import batch_keys
 from tests.augment.image_cases import images
 from tests.augment.test_distribution import is_uniform
 
-from flatout.augment import GPUBlur, GPUBrightness, GPUContrast, GPUCutout, GPUGamma, GPUImageNoise
+from flatout.augment import GPUBlur, GPUBrightness, GPUContrast, GPUCutout, GPUGamma, GPUImageNoise, host
 from flatout.errors import AugmentError
 
 NUM = 20_000
@@ -51,6 +51,34 @@ def test_brightness_moves_the_mean_and_contrast_the_deviation() -> None:
     sharper = GPUContrast((2.0, 2.0), p=1.0)(x, batch_keys(6)).flatten(1)
     torch.testing.assert_close(sharper.std(1, correction=0), 2.0 * own, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(sharper.mean(1), x.flatten(1).mean(1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("transform", [GPUBrightness((0.4, 0.5)), GPUContrast((1.5, 1.9))])
+@pytest.mark.parametrize("may_overwrite", [False, True])
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_compiled_loops_agree_with_torch(
+    transform: Any, may_overwrite: bool, num_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = images((6, 2, 5, 12, 13)) + 3.0
+    params = transform.sample(x, batch_keys(6))._replace(active=torch.arange(6) % 2 == 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(host, "load_kernels", lambda: None)
+        wanted = transform.alter(x, params)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
+    given = x.clone()
+    found = transform.alter(given, params, may_overwrite)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    assert found[1::2].equal(x[1::2])
+    assert not found[0].allclose(x[0], atol=0.01)
+    assert (found.data_ptr() == given.data_ptr()) == may_overwrite
+    assert may_overwrite or given.equal(x)
+
+
+def test_parameters_of_another_batch_are_refused_by_torch() -> None:
+    transform = GPUContrast(p=1.0)
+    params = transform.sample(images((2, 1, 4, 4)), batch_keys(2))
+    with pytest.raises(RuntimeError, match="must match"):
+        transform.alter(images((6, 1, 4, 4)), params)
 
 
 def test_gamma_keeps_both_ends() -> None:

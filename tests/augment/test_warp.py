@@ -162,3 +162,33 @@ def test_positions_that_are_rounded_a_lot_stay_inside(step: float, middle: float
             x, warp._replace(active=torch.ones(6, dtype=torch.bool)), nearest=nearest, border=False
         )
         assert ((made >= 0.0) & (made <= x.max() + 1e-4)).all()
+
+
+@every_shape
+@pytest.mark.parametrize("bent", [False, True])
+def test_what_lies_outside_is_zero_whatever_the_border_is(shape: tuple[int, ...], bent: bool) -> None:
+    """Also where the nearest value of the border is no number."""
+    x, warp = images(shape), some_warp(shape, bent=bent)
+    warp.matrix[:, -1, -1] += 2.0 * shape[-1]
+    for number in (float("nan"), float("inf")):
+        x[..., -1] = number
+        made = resampled(x, warp, nearest=False, border=False)
+        assert made.isfinite().any()
+        assert (made == 0.0).float().mean() > 0.3
+
+
+@every_shape
+def test_places_that_are_no_number_are_outside(shape: tuple[int, ...]) -> None:
+    x, warp = images(shape) + 1.0, some_warp(shape)
+    warp.matrix[0, 0, -1] = float("nan")
+    assert (resampled(x, warp, nearest=False, border=False)[0] == 0.0).all()
+    assert (resampled(x, warp, nearest=False, border=True)[0] > 0.0).any()
+
+
+def test_channels_with_more_values_than_can_be_counted_go_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flatout.augment import warp as module
+
+    x, warp = images(), some_warp(SHAPES[0])
+    wanted = by_torch(x, warp, monkeypatch, nearest=False, border=False)
+    monkeypatch.setattr(module, "_MOST_VALUES", 12 * 12 - 1)
+    assert resampled(x, warp, nearest=False, border=False).equal(wanted)

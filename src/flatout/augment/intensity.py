@@ -12,9 +12,12 @@ from torch import Tensor
 
 from flatout.augment.checks import Range, checked_range
 from flatout.augment.draws import Draws
+from flatout.augment.host import array, host_kernels
 from flatout.augment.image_transform import Intensity, can_overwrite, each
 from flatout.augment.level import TINY
+from flatout.augment.memory import new_batch
 from flatout.augment.moments import moments
+from flatout.augment.threads import run_rows
 from flatout.config.image_augmentation import BrightnessSection, ContrastSection, GammaSection
 
 _BRIGHTNESS = BrightnessSection()
@@ -48,6 +51,8 @@ class GPUBrightness(Intensity):
 
     def alter(self, x: Tensor, params: BrightnessParams, may_overwrite: bool = False) -> Tensor:
         """All channels by the same."""
+        if _suits_kernels(x, params.active, params.shift):
+            return _by_kernel("brighten", x, params.active, params.shift, may_overwrite)
         shift = torch.where(params.active, moments(x)[1] * params.shift, 0.0).to(x.dtype)
         return x.add_(each(shift, x)) if can_overwrite(x, may_overwrite) else x + each(shift, x)
 
@@ -75,6 +80,8 @@ class GPUContrast(Intensity):
 
     def alter(self, x: Tensor, params: ContrastParams, may_overwrite: bool = False) -> Tensor:
         """As one product and one sum; the mean counts as a constant."""
+        if _suits_kernels(x, params.active, params.factor):
+            return _by_kernel("stretch", x, params.active, params.factor, may_overwrite)
         factor = torch.where(params.active, params.factor, 1.0).to(x.dtype)
         shift = torch.where(params.active, moments(x)[0] * (1.0 - factor), 0.0).to(x.dtype)
         product = x.mul_(each(factor, x)) if can_overwrite(x, may_overwrite) else x * each(factor, x)
@@ -110,3 +117,20 @@ class GPUGamma(Intensity):
         slope = _STRAIGHT_BELOW ** (gamma - 1.0)
         bent = torch.where(share > _STRAIGHT_BELOW, share.clamp_min(_STRAIGHT_BELOW) ** gamma, share * slope)
         return torch.where(each(params.active, x), bent * (high - low) + low, x)
+
+
+def _suits_kernels(x: Tensor, *params: Tensor) -> bool:
+    """Kernels do not check bounds: parameters of another batch go to torch, which says what is wrong."""
+    is_own = all(len(each) == len(x) for each in params)
+    return is_own and x.dtype == torch.float32 and host_kernels(x, *params) is not None
+
+
+def _by_kernel(name: str, x: Tensor, active: Tensor, amount: Tensor, may_overwrite: bool) -> Tensor:
+    """The same, each sample while it is in the cache, by our own threads: torch's get in the way of these."""
+    from flatout.augment import moment_kernels
+
+    x = x.contiguous()
+    out = x if can_overwrite(x, may_overwrite) else new_batch(tuple(x.shape), x.dtype)
+    arrays = array(x.flatten(1)), array(active), array(amount), array(out.flatten(1))
+    run_rows(getattr(moment_kernels, name), len(x), *arrays)
+    return out

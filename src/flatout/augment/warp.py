@@ -21,6 +21,9 @@ from flatout.errors import AugmentError
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 
+_MOST_VALUES = 2**31 - 1
+"""Of a channel: the kernel between neighbours counts them in 32 bits."""
+
 
 class Warp(NamedTuple):
     """What one or more transforms of space do to a batch."""
@@ -76,7 +79,8 @@ def resampled(x: Tensor, warp: Warp, *, nearest: bool, border: bool) -> Tensor:
     if nearest or warp.is_exact:
         return _nearest(x, warp, border)
     wide = widened(x)
-    if wide.dtype == torch.float32 and _suits_kernels(wide, warp):
+    is_counted = math.prod(x.shape[2:]) <= _MOST_VALUES
+    if wide.dtype == torch.float32 and is_counted and _suits_kernels(wide, warp):
         made = _by_kernel("linear", wide, warp, border)
     else:
         made = _linear(wide, warp, border)
