@@ -14,14 +14,15 @@ import pytest
 import torch
 from tests.train.tiny import NUM_BATCHES, NUM_TRAIN, Plain, config_of, prepare, write_rows
 
-from flatout.bench import TrainBench, bench_train, train_race
+from flatout.bench import TrainBench, bench_train, train_pairs, train_race
 from flatout.bench.train import data_folder
 from flatout.bench.train_contestant import LOOK_EVERY, Entry, compete
 from flatout.bench.train_module import SimulatedAccelerator
 from flatout.bench.train_monitor import MonitorClock, seconds_per_step
+from flatout.bench.train_pairs import NUM_PROCESSES, Pair, Pairs, plan_pairs, rate, ratio_of
 from flatout.bench.train_process import Contestant
 from flatout.bench.train_race import FAST, RESIDENT, STANDARD, STANDARD_WORKERS, RaceSetting
-from flatout.bench.train_resident import Resident
+from flatout.bench.train_resident import Alternating
 from flatout.bench.train_rounds import Asked, Figures
 from flatout.bench.train_sets import GUIDE_CASES, TRAIN_CASES, count_labelled
 from flatout.cli.main import main
@@ -85,9 +86,7 @@ def test_contestants_have_the_same_batches_whatever_they_are(config: dict[str, A
         fast,
         Entry(config, {"use_fast_loader": False}),
         Entry(config, {"use_fast_loader": False, "num_workers": 2}),
-        Entry(config, is_resident=True),
         Entry(config, accelerator_ms=0.0),
-        Entry(config, is_resident=True, accelerator_ms=0.0),
     ]
     keys = [[each["keys"] for each in figures_of(entry, *asked)[1:]] for entry in entries]
     assert len(set(keys[0])) == 3
@@ -96,25 +95,41 @@ def test_contestants_have_the_same_batches_whatever_they_are(config: dict[str, A
     assert [each["keys"] for each in other] != keys[0]
 
 
-def test_resident_batches_are_those_of_the_loader(config: dict[str, Any]) -> None:
+def test_both_sides_of_a_pair_have_the_batches_of_the_loader(config: dict[str, Any]) -> None:
     def loader() -> FastDataLoader:
         return FastDataLoader(config["preprocessed_data_dir"], 4, split="train", shuffle=True, num_workers=0)
 
     wanted = [batch["x"].clone() for plain in [loader()] for _ in range(3) for batch in plain]
-    resident = Resident(loader())
-    resident.fill(6)
-    got = [batch["x"] for batch in resident]
-    assert len(got) == NUM_BATCHES
-    assert resident.state_dict() == {"epoch": 0}
-    stream = iter(resident)
-    got += [next(stream)["x"], next(stream)["x"]]
-    assert resident.state_dict() == {"epoch": 1}
-    with pytest.raises(LoaderError, match="batch 6 is not in memory"):
+    both = Alternating(loader())
+    stream = iter(both)
+    for first, num in ((0, 3), (3, 5), (8, 2)):  # over the ends of epochs
+        both.take(num)
+        for is_resident in (False, True, True, False):
+            both.start(is_resident)
+            for at in range(first, first + num):
+                assert torch.equal(next(stream)["x"], wanted[at])
+                assert both.state_dict() == {"epoch": at // NUM_BATCHES}
+    both.start(True)
+    assert [len(next(stream)["x"]) for _ in range(2)] == [4, 4]
+    with pytest.raises(LoaderError, match="only 2 batches are in memory"):
         next(stream)
-    resident.fill(20)
-    got += [batch["x"] for _ in range(2) for batch in resident]
-    assert all(torch.equal(a, b) for a, b in zip(wanted, got, strict=True))
-    resident.close()
+    both.close()
+
+
+@pytest.mark.parametrize("accelerator_ms", [None, 0.5])
+def test_both_rounds_of_a_pair_are_over_the_same_batches(
+    config: dict[str, Any], accelerator_ms: float | None
+) -> None:
+    entry = Entry(config, {"use_fast_loader": True}, is_alternating=True, accelerator_ms=accelerator_ms)
+    asked = [
+        Asked(steps=5, num_warm=2, is_resident=is_resident, is_again=is_again)
+        for is_resident, is_again in ((True, False), (False, True), (False, False), (True, True)) * 2
+    ]
+    rounds = figures_of(entry, *asked)[3:]
+    keys = [each["keys"] for each in rounds]
+    assert keys[0::2] == keys[1::2]
+    assert len(set(keys)) == 3
+    assert [each["steps"] for each in rounds] == [5] * 6
 
 
 class Slow:
@@ -210,7 +225,7 @@ def test_the_standard_path_is_the_guides(task: str, tmp_path: Path) -> None:
     for name in same:  # what a model gets and does is no part of the comparison
         assert len({str(getattr(each, name)) for each in found.values()}) == 1, name
     assert found[FAST].use_fast_loader is True
-    assert entries[RESIDENT].is_resident
+    assert entries[RESIDENT].is_alternating
 
 
 def test_different_batches_are_no_race(tmp_path: Path) -> None:
@@ -249,17 +264,29 @@ def raced(**rounds: list[Figures]) -> dict[str, Contestant]:
     return found
 
 
+PAIRS: Pairs = [
+    [
+        Pair(round_of(1.25, 0.0), round_of(1.0, 0.0)),
+        Pair(round_of(2.5, 0.0), round_of(2.0, 0.0)),
+        Pair(round_of(9.0, 0.0), round_of(1.0, 0.0)),  # one that was disturbed
+    ],
+    [Pair(round_of(1.0, 0.0), round_of(1.0, 0.0))],
+    [Pair(round_of(2.0, 0.0), round_of(1.0, 0.0))],
+]
+"""0.8, 1 and 0.5 of resident."""
+
+
 def test_figures_are_medians_of_the_rounds_own_ratios() -> None:
     found = raced(
         standard=[round_of(4.0, 3.0), round_of(8.0, 6.0), round_of(40.0, 39.0)],
         standard_2_workers=[round_of(2.0, 1.0), round_of(4.0, 2.0), round_of(20.0, 10.0)],
         fast=[round_of(1.0, 0.01), round_of(2.0, 0.02), round_of(2.0, 0.02)],
-        resident=[round_of(0.99, 0.0), round_of(1.98, 0.0), round_of(2.2, 0.0)],
     )
-    document = train_race.result(found, 100, None)
+    document = train_race.result(found, PAIRS, 100, None)
     assert document["speedup"] == 4.0
     assert document["speedup_2_workers"] == 2.0
-    assert document["ratio_to_resident"] == pytest.approx(0.99)
+    assert document["ratio_to_resident"] == pytest.approx(0.8)
+    assert document["step_time_ratio"] == pytest.approx(1.25)
     assert document["data_time_ratio"] == 300.0
     assert document["monitor_overhead"] == pytest.approx((1e-4 + 2e-4 / 100) / 1.0)
     wanted = {
@@ -275,9 +302,12 @@ def test_figures_are_medians_of_the_rounds_own_ratios() -> None:
     fast = document[FAST]
     assert (fast["samples_per_s"], fast["data_wait_share"], fast["utilisation"]) == (4.0, 0.01, 0.99)
     assert (fast["cpu_s_per_sample"], fast["epoch_s"]) == (0.2, 20.0)
-    assert document[RESIDENT] == {"samples_per_s": pytest.approx(8 / 1.98)}
-    busy = raced(**{name: [round_of(1.0, 0.1, busy_s=0.8)] for name in (STANDARD, FAST, RESIDENT)})
-    assert train_race.result(busy, 100, 10.0)[FAST]["utilisation"] == 0.8
+    assert document[RESIDENT] == {"samples_per_s": 8.0}
+    every = document["every_round"]
+    assert every["turns"][FAST] == [8.0, 4.0, 4.0]
+    assert every["pairs"][RESIDENT] == [[8.0, 4.0, 8.0], [8.0], [8.0]]
+    busy = raced(**{name: [round_of(1.0, 0.1, busy_s=0.8)] for name in (STANDARD, FAST)})
+    assert train_race.result(busy, PAIRS, 100, 10.0)[FAST]["utilisation"] == 0.8
 
 
 def test_contestants_that_lose_step_are_found_out() -> None:
@@ -292,6 +322,53 @@ def test_contestants_that_lose_step_are_found_out() -> None:
 
     with pytest.raises(FlatoutError, match="different samples"):
         train_race.run_in_turns([Other("one", {}), Other("other", {})], SETTING)
+
+
+class Both(Contestant):
+    """Answers with the samples that it is told to; the store takes twice as long."""
+
+    asked: list[Asked]
+
+    def running(self) -> Any:
+        from contextlib import nullcontext
+
+        self.asked = []
+        return nullcontext(self)
+
+    def run(self, asked: Asked) -> Figures:
+        self.asked.append(asked)
+        wall_s = asked.steps * (0.5 if asked.is_resident else 1.0)
+        return round_of(wall_s, 0.0, steps=asked.steps, keys=self.keys(asked))
+
+    def keys(self, asked: Asked) -> int:
+        return 1
+
+
+def test_pairs_take_turns_in_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Both] = []
+
+    def make(name: str, entry: dict[str, Any]) -> Both:
+        made.append(Both(name, entry))
+        return made[-1]
+
+    monkeypatch.setattr(train_pairs, "Contestant", make)
+    said: list[str] = []
+    found = train_pairs.run_pairs(Entry({}, is_alternating=True), 16, 30.0, said.append)
+    assert [len(pairs) for pairs in found] == [5] * NUM_PROCESSES  # 4 x 30 s, 24 s each
+    assert ratio_of(rate, found) == 0.5
+    assert len(said) == NUM_PROCESSES
+    for at, each in enumerate(made):
+        firsts = [asked.is_resident for asked in each.asked[::2]]
+        assert firsts == [(at + number) % 2 == 0 for number in range(6)]
+        assert [asked.is_resident for asked in each.asked[1::2]] == [not first for first in firsts]
+        assert [asked.is_again for asked in each.asked] == [False, True] * 6
+    monkeypatch.setattr(Both, "keys", lambda self, asked: int(asked.is_resident))
+    with pytest.raises(FlatoutError, match="different samples"):
+        train_pairs.run_pairs(Entry({}, is_alternating=True), 16, 30.0, said.append)
+
+
+def test_pairs_are_planned_by_the_length_of_a_round() -> None:
+    assert [plan_pairs([wall, wall], 4.0) for wall in (10.0, 2.0, 1.0, 0.001)] == [2, 4, 8, 40]
 
 
 def test_a_contestant_is_frozen_between_its_rounds_and_gone_after(config: dict[str, Any]) -> None:
@@ -394,12 +471,12 @@ def test_tasks_and_folders_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_people_get_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    rounds = {name: [round_of(1.0, 0.1)] for name in (STANDARD, STANDARD_WORKERS, FAST, RESIDENT)}
+    rounds = {name: [round_of(1.0, 0.1)] for name in (STANDARD, STANDARD_WORKERS, FAST)}
     asked: list[TrainBench] = []
 
     def measured(options: TrainBench, say: Callable[[str], None]) -> dict[str, Any]:
         asked.append(options)
-        found = train_race.result(raced(**rounds), 100, options.accelerator_ms)
+        found = train_race.result(raced(**rounds), PAIRS, 100, options.accelerator_ms)
         return {"tasks": [{"task": task, **found} for task in options.tasks], "machine": {}, "options": {}}
 
     monkeypatch.setattr("flatout.bench.bench_train", measured, raising=False)

@@ -71,7 +71,6 @@ def data_folder(given: Path | None) -> Path:
 def _measure(task: str, options: TrainBench, scratch: Path, say: Callable[[str], None]) -> dict[str, Any]:
     setting = RaceSetting(options.seconds, options.rounds, options.accelerator_ms, say)
     batch_size = dict(options.settings).get("batch_size", list_tasks()[task]["batch_size"])
-    watch = machine.CpuWatch()
     try:
         case = TRAIN_CASES[task]
         say(f"{task}: preparing")
@@ -84,4 +83,4 @@ def _measure(task: str, options: TrainBench, scratch: Path, say: Callable[[str],
         f"{task}: {found['speedup']:.1f} times the standard path, "
         f"{found['ratio_to_resident']:.3f} of resident, {found['fast']['data_wait_share']:.1%} waiting"
     )
-    return {"task": task, **found, "is_real": is_real, "others": watch.others()}
+    return {"task": task, **found, "is_real": is_real}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from flatout.bench.train_module import MeasuredTask
 from flatout.bench.train_monitor import MonitorClock
-from flatout.bench.train_resident import Resident
+from flatout.bench.train_resident import Alternating
 from flatout.bench.train_rounds import Asked, Exchange, Figures, Rounds
 from flatout.config import resolve_config
-from flatout.train.ahead import Passes
+from flatout.train.ahead import AheadLoader, Passes
 from flatout.train.loaders import RunLoaders, open_loaders
 from flatout.train.run import Run
 from flatout.train.task import load_task
@@ -30,7 +31,7 @@ QUIET: dict[str, Any] = {
 """What a contestant has differently from a training: it never ends, saves and validates nothing."""
 OPTIONS = {"limit_test_batches": 0}
 SLACK = 3
-"""Batches beyond a round's: its first step, and what is made ahead."""
+"""Batches beyond a round's: what is made ahead."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ class Entry:
     """Settings as in a config file."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """By dotted name; they win over `QUIET`, too."""
-    is_resident: bool = False
-    """Batches are in memory before a round starts."""
+    is_alternating: bool = False
+    """Rounds come in twos over the same batches, with these in memory in one of them."""
     accelerator_ms: float | None = None
     """How long the simulated accelerator takes; None: the task's own model is trained."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -65,18 +66,27 @@ def compete(entry: Entry, exchange: Exchange) -> None:
     run.note([*notes, *loaders.notes])
     if loaders.is_fast:
         _warm_up(loaders.splits["train"].loader)
-    fill = None
-    if entry.is_resident:
-        resident = Resident(loaders.splits["train"].loader)
-        loaders.splits["train"] = RunLoader(resident)
-        fill = lambda steps: resident.fill(steps + SLACK)  # noqa: E731
+    before = None
+    if entry.is_alternating:
+        batches = Alternating(loaders.splits["train"].loader)
+        loaders.splits["train"] = RunLoader(batches)
+        before = partial(_alternate, loaders.splits["train"], batches)
     clock = MonitorClock(config.monitor.update_frequency)
     told = _Told(exchange, loaders, run, clock)
     try:
-        rounds = Rounds(told, loaders.splits["train"].waits, task, fill)
+        rounds = Rounds(told, loaders.splits["train"].waits, task, before)
         run.train(loaders, None, None, [clock, rounds], {**OPTIONS, **entry.options})
     finally:
         loaders.close()
+
+
+def _alternate(loader: RunLoader, batches: Alternating, asked: Asked) -> None:
+    """What stands before a round; the batch that is made ahead belongs to the round before."""
+    if isinstance(loader.loader, AheadLoader):
+        loader.loader.wait()
+    if not asked.is_again:
+        batches.take(asked.num_warm + asked.steps + SLACK)
+    batches.start(asked.is_resident)
 
 
 def _warm_up(loader: Passes) -> None:

@@ -1,4 +1,4 @@
-"""The race of one task: standard path, store and resident batches take turns over the very same batches."""
+"""The race of one task: standard path and store take turns; store and resident batches meet in pairs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 
 from flatout.bench.train_contestant import Entry
 from flatout.bench.train_monitor import seconds_per_step
+from flatout.bench.train_pairs import Pairs, rate, ratio_of, run_pairs, step_s
 from flatout.bench.train_process import Contestant
 from flatout.bench.train_rounds import Asked, Figures
 from flatout.config import load_config
@@ -56,11 +57,12 @@ def race(config: Mapping[str, Any], setting: RaceSetting) -> dict[str, Any]:
         FlatoutError: a contestant failed, or the paths gave different batches.
     """
     compare_paths(config)
-    contestants = [Contestant(name, entry.to_json()) for name, entry in entries(config, setting).items()]
-    run_in_turns(contestants, setting)
-    found = {each.name: each for each in contestants}
+    made = entries(config, setting)
+    found = {name: Contestant(name, made[name].to_json()) for name in (STANDARD, STANDARD_WORKERS, FAST)}
+    run_in_turns(list(found.values()), setting)
+    pairs = run_pairs(made[RESIDENT], found[FAST].rounds[0]["steps"], setting.seconds, setting.say)
     default = load_config(config, overrides={"use_fast_loader": True})
-    return result(found, default.monitor.update_frequency, setting.accelerator_ms)
+    return result(found, pairs, default.monitor.update_frequency, setting.accelerator_ms)
 
 
 def entries(config: Mapping[str, Any], setting: RaceSetting) -> dict[str, Entry]:
@@ -74,7 +76,7 @@ def entries(config: Mapping[str, Any], setting: RaceSetting) -> dict[str, Entry]
         STANDARD: Entry(config, {**standard, "num_workers": 0}, accelerator_ms=ms),
         STANDARD_WORKERS: Entry(config, {**standard, "num_workers": NUM_WORKERS}, accelerator_ms=ms),
         FAST: Entry(config, fast, accelerator_ms=ms),
-        RESIDENT: Entry(config, fast, is_resident=True, accelerator_ms=ms),
+        RESIDENT: Entry(config, fast, is_alternating=True, accelerator_ms=ms),
     }
 
 
@@ -107,7 +109,7 @@ def run_in_turns(contestants: Sequence[Contestant], setting: RaceSetting) -> Non
     with ExitStack() as stack:
         for each in contestants:
             stack.enter_context(each.running())
-        steps_s = [_step_s(each.run(Asked(steps=2))) for each in contestants]
+        steps_s = [step_s(each.run(Asked(steps=2))) for each in contestants]
         steps, num_rounds = plan_rounds(steps_s, setting)
         for number in range(num_rounds):
             first = number % len(contestants)
@@ -115,7 +117,7 @@ def run_in_turns(contestants: Sequence[Contestant], setting: RaceSetting) -> Non
                 each.rounds.append(each.run(Asked(steps=steps)))
             _check_same([each.rounds[-1] for each in contestants])
             if (number + 1) % max(1, num_rounds // setting.rounds) == 0:
-                rates = ", ".join(f"{each.name} {_rate(each.rounds[-1]):,.1f}" for each in contestants)
+                rates = ", ".join(f"{each.name} {rate(each.rounds[-1]):,.1f}" for each in contestants)
                 setting.say(f"  round {number + 1} of {num_rounds}: {rates} samples/s")
 
 
@@ -131,36 +133,50 @@ def plan_rounds(steps_s: Sequence[float], setting: RaceSetting) -> tuple[int, in
     return steps, max(setting.rounds, min(MOST_ROUNDS, num_rounds))
 
 
-def result(found: Mapping[str, Contestant], look_every: int, accelerator_ms: float | None) -> dict[str, Any]:
+def result(
+    found: Mapping[str, Contestant], pairs: Pairs, look_every: int, accelerator_ms: float | None
+) -> dict[str, Any]:
     """The document of one task."""
-    fast, standard, resident = (found[name].rounds for name in (FAST, STANDARD, RESIDENT))
-    step_s = median(each["wall_s"] / each["steps"] for each in fast)
+    fast, standard = found[FAST].rounds, found[STANDARD].rounds
+    fast_step_s = median(map(step_s, fast))
     document: dict[str, Any] = {
         name: summary(found[name]) for name in (STANDARD, STANDARD_WORKERS, FAST) if name in found
     }
-    document[RESIDENT] = {"samples_per_s": median(map(_rate, resident))}
+    document[RESIDENT] = {"samples_per_s": median(rate(pair.resident) for own in pairs for pair in own)}
     document |= {
-        "speedup": _ratio(_rate, fast, standard),
-        "ratio_to_resident": _ratio(_rate, fast, resident),
-        "step_time_ratio": _ratio(_step_s, fast, resident),
+        "speedup": _ratio(rate, fast, standard),
+        "ratio_to_resident": ratio_of(rate, pairs),
+        "step_time_ratio": ratio_of(step_s, pairs),
         "data_time_ratio": _ratio(_data_s, standard, fast),
-        "monitor_overhead": seconds_per_step(fast[-1]["monitor"], look_every) / step_s,
+        "monitor_overhead": seconds_per_step(fast[-1]["monitor"], look_every) / fast_step_s,
     }
     if STANDARD_WORKERS in found:
         workers = found[STANDARD_WORKERS].rounds
-        document["speedup_2_workers"] = _ratio(_rate, fast, workers)
+        document["speedup_2_workers"] = _ratio(rate, fast, workers)
         document["data_time_ratio_2_workers"] = _ratio(_data_s, workers, fast)
     rounds = {"rounds": len(fast), "steps": fast[0]["steps"], "accelerator_ms": accelerator_ms}
-    return {**document, **rounds}
+    return {**document, **rounds, "every_round": _all_rounds(found, pairs)}
+
+
+def _all_rounds(found: Mapping[str, Contestant], pairs: Pairs) -> dict[str, Any]:
+    """Samples a second of every round; of the pairs one list a process."""
+    turns = {name: [rate(each) for each in contestant.rounds] for name, contestant in found.items()}
+    return {
+        "turns": turns,
+        "pairs": {
+            FAST: [[rate(pair.fast) for pair in own] for own in pairs],
+            RESIDENT: [[rate(pair.resident) for pair in own] for own in pairs],
+        },
+    }
 
 
 def summary(contestant: Contestant) -> dict[str, Any]:
     """Medians over the rounds of one contestant."""
     rounds = contestant.rounds
-    rate = median(map(_rate, rounds))
+    own_rate = median(map(rate, rounds))
     has_accelerator = any(each["busy_s"] for each in rounds)
     return {
-        "samples_per_s": rate,
+        "samples_per_s": own_rate,
         "data_wait_share": median(each["wait_s"] / each["wall_s"] for each in rounds),
         "utilisation": median(
             each["busy_s"] / each["wall_s"] if has_accelerator else 1.0 - each["wait_s"] / each["wall_s"]
@@ -168,8 +184,8 @@ def summary(contestant: Contestant) -> dict[str, Any]:
         ),
         "cpu_s_per_sample": median(each["cpu_s"] / each["samples"] for each in rounds),
         "peak_rss_bytes": max(each["peak_rss_bytes"] for each in rounds),
-        "epoch_s": contestant.facts["num_samples"] / rate,
-        "step_ms": 1e3 * median(map(_step_s, rounds)),
+        "epoch_s": contestant.facts["num_samples"] / own_rate,
+        "step_ms": 1e3 * median(map(step_s, rounds)),
         "data_ms_per_batch": 1e3 * median(map(_data_s, rounds)),
     }
 
@@ -177,14 +193,6 @@ def summary(contestant: Contestant) -> dict[str, Any]:
 def _ratio(of: Callable[[Figures], float], over: Sequence[Figures], under: Sequence[Figures]) -> float:
     """The median of the rounds' own ratios: what slows one round down slows both."""
     return median(of(a) / max(of(b), 1e-9) for a, b in zip(over, under, strict=True))
-
-
-def _rate(figures: Figures) -> float:
-    return float(figures["samples"] / figures["wall_s"])
-
-
-def _step_s(figures: Figures) -> float:
-    return float(figures["wall_s"] / figures["steps"])
 
 
 def _data_s(figures: Figures) -> float:

@@ -34,6 +34,12 @@ class Asked:
     """0 of both: the training ends."""
     is_whole: bool = False
     """The first step is timed, too, and what stands before it."""
+    num_warm: int = 1
+    """Steps before the timed ones."""
+    is_resident: bool = False
+    """Batches come from memory, where a contestant can do both."""
+    is_again: bool = False
+    """Over the batches of the round before."""
 
     @property
     def is_end(self) -> bool:
@@ -45,20 +51,25 @@ Exchange = Callable[[Figures], Asked]
 
 
 class Rounds(Callback):
-    """Stands still after each round. The first step of a round, which warms up, is not timed.
+    """Stands still after each round. The first steps of a round, which warm up, are not timed.
 
     Args:
-        before: called with the number of steps before a round, untimed; what is resident is filled then.
+        before: called with a round before it begins, untimed; what is resident is filled then.
     """
 
     def __init__(
-        self, exchange: Exchange, waits: Waits, task: MeasuredTask, before: Callable[[int], None] | None = None
+        self,
+        exchange: Exchange,
+        waits: Waits,
+        task: MeasuredTask,
+        before: Callable[[Asked], None] | None = None,
     ) -> None:
         self._exchange, self._waits, self._task = exchange, waits, task
-        self._before = before or (lambda steps: None)
+        self._before = before or (lambda asked: None)
         self._asked = Asked()
+        self._num_warm = 0
         self._started: _Sums | None = None
-        """None: the next step is the first of a round."""
+        """None: a round has not begun, or is still warming up."""
         self._steps_ns: list[int] = []
         self._num_samples = 0
         self._keys: list[Array] = []
@@ -74,7 +85,9 @@ class Rounds(Callback):
     ) -> None:
         """Count the step; after the last of a round answer, and wait for the next."""
         if self._started is None:
-            self._start()
+            self._num_warm += 1
+            if self._num_warm >= self._asked.num_warm:
+                self._start()
             return
         self._steps_ns.append(time.perf_counter_ns())
         self._num_samples += len(batch["key"])
@@ -99,10 +112,10 @@ class Rounds(Callback):
 
     def _next(self, trainer: Trainer, figures: Figures) -> None:
         self._asked = self._exchange(figures)
-        self._started = None
+        self._started, self._num_warm = None, 0
         trainer.should_stop = self._asked.is_end
         if not self._asked.is_end:
-            self._before(self._asked.steps)
+            self._before(self._asked)
             if self._asked.is_whole:
                 self._start()
 

@@ -42,7 +42,7 @@ def train(
 ) -> None:
     """Does training wait for data: from the store, by the standard path, and with batches that are in memory.
 
-    All five take about 15 minutes on two cores, with --accelerator-ms about 12. Leave the machine alone
+    All five take about 20 minutes on two cores, with --accelerator-ms about 15. Leave the machine alone
     meanwhile.
     """
     from flatout.bench import TrainBench, bench_train

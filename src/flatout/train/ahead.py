@@ -81,6 +81,10 @@ class AheadLoader:
         self._loader.load_state_dict(state)
         self._state = None
 
+    def wait(self) -> None:
+        """Until the batch under way, if there is one, is made."""
+        self._thread.submit(lambda: None).result()
+
     def close(self) -> None:
         """End the thread and the loader's own."""
         self._end_newest()
