@@ -213,3 +213,12 @@ def test_the_console_script_runs() -> None:
 
     assert done.returncode == 2
     assert json.loads(done.stdout)["error"]["type"] == "ConfigError"
+
+
+def test_the_module_is_the_command() -> None:
+    command = [sys.executable, "-m", "flatout"]
+    told = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    assert flatout.__version__ in told.stdout
+    wrong = subprocess.run([*command, "no-such-command"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert "no-such-command" in wrong.stderr
