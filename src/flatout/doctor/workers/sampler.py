@@ -106,7 +106,7 @@ class Sampler:
                     self.counts[phase, _stack_of(frame, ends_at_own=phase == MAKE)] += 1
                 del frame
             num_looks, self._cpu_s = num_looks + 1, thread_time()
-            period_s = min(max(PERIOD_S, self._cpu_s / num_looks / MAX_SHARE), LONGEST_PERIOD_S)
+            period_s = pause_of(self._cpu_s / num_looks)
 
     def _phase(self) -> tuple[str, int | None]:
         if self._making is not None:
@@ -116,6 +116,11 @@ class Sampler:
             return "", None
         stack = watch.stack
         return (stack[-1] if stack else "other"), watch.thread
+
+
+def pause_of(look_s: float) -> float:
+    """Seconds until the next look, if one takes `look_s` of a core: no more than the share, nor for ever."""
+    return min(max(PERIOD_S, look_s / MAX_SHARE), LONGEST_PERIOD_S)
 
 
 def _stack_of(frame: FrameType | None, *, ends_at_own: bool) -> Stack:
