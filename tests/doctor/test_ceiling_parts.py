@@ -230,6 +230,47 @@ def test_shorter_batches_are_timed_by_the_models_own_call(monkeypatch: pytest.Mo
     assert CALLS.kept == []
 
 
+class Preparing(Reader):
+    """Prepares itself for each length that it has not met yet, as libraries do."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.met: set[int] = set()
+
+    def forward(self, texts: torch.Tensor, mask: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        if texts.shape[1] not in self.met:
+            self.clock.works(50)
+            self.met.add(texts.shape[1])
+        return super().forward(texts, mask)
+
+
+def test_first_calls_of_a_length_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shorter, "SHORTER_S", 1e9)
+    batch = texts(10, 30, 20)
+    CALLS.kept = [Call(Preparing(Clock(monkeypatch)), (batch,), {})]
+    found = measure_shorter(padded_batches([batch]))
+    assert found["trimmed_ratio"] == pytest.approx((50 + 40 + 40) / (2 * 110))
+
+
+class Crowded(Reader):
+    """Somebody else begins to compute beside it: each call takes longer than the one before."""
+
+    num_calls = 0
+
+    def forward(self, texts: torch.Tensor, mask: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+        self.num_calls += 1
+        self.clock.works(texts.shape[1] * self.num_calls)
+        return super().forward(texts, mask)
+
+
+def test_shorter_calls_stand_beside_whole_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shorter, "SHORTER_S", 1e9)
+    batch = texts(50, 50, 10)
+    CALLS.kept = [Call(Crowded(Clock(monkeypatch)), (batch,), {})]
+    found = measure_shorter(padded_batches([batch] * 20))
+    assert found["trimmed_ratio"] == pytest.approx(0.5, abs=0.03)
+
+
 def test_a_model_for_one_length_only_is_not_measured() -> None:
     batch = texts(10, 30)
     CALLS.kept = [Call(nn.Linear(100, 2), (batch.float(),), {})]
