@@ -196,7 +196,7 @@ def test_what_stands_on_the_page_of_the_doctor() -> None:
 
 def test_what_trials_have_kept_stands_beside_what_was() -> None:
     text = render_markdown(page_of(doctor_record()))
-    assert "| setting | in the script | kept |\n| --- | --- | --- |\n| `cache` | - | `true` |\n" in text
+    assert "| setting | in the script | kept |\n| --- | --- | --- |\n| `cache` | - | `True` |\n" in text
     assert "| `num_workers` | `2` | `0` |\n" in text
 
 
@@ -346,3 +346,54 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         write_report(run, tmp_path / "file" / "a.html")
     write_report(run, tmp_path / "new" / "a.html")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["a.html"]
+
+
+FACTS = {
+    "device": "cpu",
+    "is_compiled": False,
+    "cudnn_benchmark": True,
+    "num_processes": 2,
+    "stack_here_s": 5.14e-05,
+    "slowdown": 0.2345678,
+    "evaluations": 0.02,
+    "read_bytes_per_batch": 3355443.2,
+    "trim_share": 0.612345,
+    "resident_seconds": {"forward": 0.0123456, "wait": 5e-08},
+    "ceiling": "replayed",
+    "repeated_forward": {
+        "module": "Encoder",
+        "calls_per_step": 2.0,
+        "seconds_per_step": 0.01,
+        "file": "",
+        "line": 1,
+    },
+    "other_lines": [
+        {"file": "/home/a/train.py", "line": 7, "call": "score", "is_log": False, "seconds_per_step": 1.23e-4}
+    ],
+    "overwritten": ["last.ckpt"],
+    "new_thing_s": 0.00025,
+    "new_words": {"a_share": 0.5},
+}
+
+
+@pytest.mark.parametrize("render", [render_html, render_markdown])
+def test_facts_are_words_with_units(render: Any) -> None:
+    text = unescape(render(page_of(replace(doctor_record(), facts=FACTS))))
+    for told in ("51.4 µs", "23.5 % longer", "one every 50 steps", "3.2 MiB", "61.2 %", "12.3 ms", "Encoder"):
+        assert told in text
+    for told in ("by replayed batches", "ranks on this machine", "123 µs", "train.py:7", "250 µs", "50 %"):
+        assert told in text
+    assert not re.search(r"\de-\d|0\.2345|0\.612|seconds.per.step|is.log|cuDNN", text)
+    assert not re.search(r"[{}\[]\"", text)  # nothing is left of JSON
+
+
+@pytest.mark.parametrize("facts", [dict.fromkeys(FACTS, HOSTILE), {name: [{}] for name in FACTS}])
+def test_facts_of_another_kind_are_shown_nevertheless(facts: dict[str, Any]) -> None:
+    assert "<script>" not in render_html(page_of(replace(doctor_record(), facts=facts)))
+
+
+def test_settings_stand_as_in_a_script() -> None:
+    text = render_markdown(page_of(doctor_record()))
+    assert "`True`" in text
+    assert "true" not in text
+    assert "null" not in text

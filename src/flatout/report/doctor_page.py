@@ -17,11 +17,11 @@ from flatout.report.doctor_charts import (
     utilisation_chart,
     wait_chart,
 )
+from flatout.report.doctor_facts import doctor_facts, other_lines
 from flatout.report.gains import gain_chart, outcome_text, times_text
 from flatout.report.machine import fact_table
 from flatout.report.page import Cell, Chart, Fact, Page, Table, Tone, Words, code, facts, number, section
 from flatout.report.quantity import ABSENT, BYTES, PLAIN, RATE, SECONDS, SHARE
-from flatout.report.settings import value_text
 from flatout.report.stack import name_of
 from flatout.report.steps import StepTable
 from flatout.report.text import NAME_LENGTH, clipped, clipped_end
@@ -50,7 +50,9 @@ def doctor_page(record: DoctorRecord) -> Page:
         section("The machine at work", [utilisation_chart(record, steps), *_looks(record)]),
         section("Loaders", [_settings(record.loaders), *map(_loader, record.loaders[:MOST_LOADERS])]),
         section("Lines that wait for the device", [_sync_points(record)]),
-        section("Machine", [fact_table("", record.machine), fact_table("Facts", record.facts)]),
+        section("Other lines of the loop", [other_lines(record.facts)]),
+        section("Facts", doctor_facts(record.facts)),
+        section("Machine", [fact_table("", record.machine)]),
         section("Warnings", [Words(tuple(clipped(text, 2000) for text in record.warnings[:MOST_LINES]))]),
         section("The script's own error", [_error(record)]),
     ]
@@ -141,13 +143,18 @@ def _kept(record: DoctorRecord) -> Table:
     rows = [
         [
             code(clipped(name, NAME_LENGTH)),
-            code(value_text(getattr(trained, name))) if name in TORCH_DEFAULTS and trained else Cell(ABSENT),
-            code(value_text(value)),
+            code(_python(getattr(trained, name))) if name in TORCH_DEFAULTS and trained else Cell(ABSENT),
+            code(_python(value)),
         ]
         for remedy in kept
         for name, value in remedy.settings.items()
     ]
     return Table.of(["setting", "in the script", "kept"], rows, "What was changed", MOST_REMEDIES)
+
+
+def _python(value: object) -> str:
+    """A setting as it stands in a script."""
+    return clipped(repr(value))
 
 
 def _measured(remedy: Remedy) -> str:
@@ -168,7 +175,7 @@ def _settings(loaders: Sequence[LoaderFacts]) -> Table:
             here = getattr(loader, name)
             if here != default:
                 rows.append(
-                    [Cell(loader_title(loader)), code(name), code(value_text(here)), code(value_text(default))]
+                    [Cell(loader_title(loader)), code(name), code(_python(here)), code(_python(default))]
                 )
     return Table.of(["loader", "setting", "here", "default"], rows, "Settings other than the defaults")
 
