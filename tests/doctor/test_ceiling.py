@@ -57,7 +57,7 @@ def test_noise_makes_it_less_sure() -> None:
 
 
 def test_the_doctors_own_time_does_not_count() -> None:
-    blocks = blocks_of([2.0, 2.0], [1.0, 1.0])
+    blocks = blocks_of([2.0, 2.0, 2.0], [1.0, 1.0, 1.0])
     own = [Span(block.start, block.start + 2.0, "own") for block in blocks if block.name == "resident"]
     trace = Trace(1, blocks=blocks, spans=own)
     found = ceiling_of(trace, steps_of(1.0), Phases(trace))
@@ -69,11 +69,16 @@ def test_the_doctors_own_time_does_not_count() -> None:
     )
 
 
-def test_one_round_is_not_enough() -> None:
-    trace = Trace(1, blocks=blocks_of([3.0], [1.0]))
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_few_rounds_are_not_enough(rounds: int) -> None:
+    trace = Trace(1, blocks=blocks_of([3.0, 5.0][:rounds], [1.0, 1.2][:rounds]))
     found = ceiling_of(trace, steps_of(3.0, 3.0), Phases(trace))
     assert found is not None
     assert found.gain == pytest.approx(4.0)
+    assert (found.low, found.high) == (
+        pytest.approx(4.0),
+        pytest.approx(4.0),
+    )  # of the steps, not of two blocks
 
 
 @given(st.lists(st.floats(0.0, 5.0), min_size=1, max_size=60))

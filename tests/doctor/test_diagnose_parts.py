@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.doctor.made_records import GIB, made_record
 
+from flatout.doctor.diagnose import diagnose
 from flatout.doctor.predict import PACKED
-from flatout.doctor.record import FunctionCost, SyncPoint
+from flatout.doctor.record import DoctorRecord, FunctionCost, Look, SyncPoint
 from flatout.doctor.rules.case import look_at
+from flatout.doctor.rules.compute import advise_threads
 from flatout.doctor.rules.facts import Facts, read_facts
 from flatout.doctor.rules.loop import logged_s
 from flatout.doctor.rules.machine import machine_of
@@ -153,3 +156,78 @@ def test_a_worker_more_takes_its_share_from_the_training_where_others_are_busy()
     )
     assert busy.num_others == pytest.approx(2.0)
     assert busy.gain_in_model(num_workers=1) == pytest.approx(1.5)
+
+
+def of_ranks(number: int, **changes: Any) -> DoctorRecord:
+    stages = {"fetch": 0.01, "prepare": 0.09, "collate": 0.001}
+    facts = {"num_processes": number, "num_threads": 1, **changes.pop("facts", {})}
+    return diagnose(made_record(stages=stages, facts=facts, **changes))
+
+
+def test_each_rank_is_advised_its_part_of_the_cores() -> None:
+    alone, ranks = (
+        next(each for each in of_ranks(number, machine={"num_cores": 8}).remedies if each.name == "workers")
+        for number in (1, 4)
+    )
+    assert alone.settings["num_workers"] > 2
+    assert ranks.settings["num_workers"] <= 2
+    assert "(8 cores)" in alone.evidence
+    assert "(2 cores for each of 4 ranks)" in ranks.evidence
+    assert "of each rank" in ranks.cost
+
+
+def test_each_rank_is_warned_by_its_part_of_the_cores() -> None:
+    crowd = [of_ranks(number, num_workers=3) for number in (1, 2)]
+    assert [any("num_workers" in text for text in each.warnings) for each in crowd] == [False, True]
+
+
+def test_a_rank_computes_on_its_part_of_the_cores() -> None:
+    found = look_at(of_ranks(2, facts={"num_threads": 2}))
+    assert found.machine.num_cores == 2
+    assert advise_threads(found) is None
+
+
+def test_each_rank_preloads_into_its_part_of_the_memory() -> None:
+    size = {"num_samples": 16, "batch_size": 1, "batch_bytes": GIB // 8}
+    alone, ranks = (of_ranks(number, num_workers=1, loader=size) for number in (1, 4))
+    assert "preload" in [each.name for each in alone.remedies]
+    assert "preload" not in [each.name for each in ranks.remedies]
+
+
+@pytest.mark.parametrize(("used", "is_full"), [(12 * GIB, False), (15 * GIB, True)])
+def test_all_ranks_together_fill_the_memory(used: int, is_full: bool) -> None:
+    record = replace(made_record(facts={"num_processes": 4}), looks=(Look(0.0, 1.0, used),))
+    assert any("hold" in text for text in diagnose(record).warnings) == is_full
+
+
+def test_without_workers_no_batch_comes_from_one() -> None:
+    # What a worker would take for sending was tried out on a machine that others were busy on.
+    stages = {"fetch": 0.001, "prepare": 0.02, "collate": 0.001}
+    record = made_record(stages=stages, facts={"sent_s": 0.5})
+    verdict = diagnose(record).verdict
+    assert verdict is not None
+    assert verdict.disease == "slow_decode"
+    assert "worker" not in verdict.sentence
+
+
+def test_what_may_be_noise_is_not_called_computation() -> None:
+    record = made_record(stages={"prepare": 0.007}, num_workers=0)
+    assert record.ceiling is not None
+    unsure = replace(record, ceiling=replace(record.ceiling, low=0.5, high=9.0))
+    verdict = diagnose(unsure).verdict
+    assert verdict is not None
+    assert verdict.disease == "healthy"
+    assert verdict.sentence.startswith("Nothing is sure")
+    assert "between 0.50x and 9.0x" in verdict.sentence
+
+
+def test_what_takes_no_time_is_not_named() -> None:
+    for stages, told in (
+        ({"fetch": 0.0, "prepare": 0.05}, "preparing takes 50 ms a batch"),
+        ({"fetch": 0.05, "prepare": 0.0}, "reading takes 50 ms a batch"),
+        ({"fetch": 0.05, "prepare": 0.05}, "reading takes 50 ms and preparing 50 ms a batch"),
+    ):
+        remedies = diagnose(made_record(stages=stages)).remedies
+        cache = next(each for each in remedies if each.name == "cache")
+        assert cache.evidence.startswith(told)
+    assert duration(0.0) == "no time"

@@ -57,7 +57,7 @@ def _numbers(record: DoctorRecord) -> Table:
     if record.ceiling is not None:
         table.add_row("ceiling", _ceiling(record.ceiling))
     if record.overhead is not None:
-        table.add_row("overhead", f"{record.overhead:.1%} of a step for watching")
+        table.add_row("overhead", f"{100 * record.overhead:.1f} % of a step for watching")
     return table
 
 

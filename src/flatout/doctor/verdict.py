@@ -92,7 +92,8 @@ def name_data_disease(case: Case) -> str:
 
 def name_making(case: Case) -> str:
     """Which part of a batch's making takes longest."""
-    if case.hand_over_s / 2 > case.stages_s:
+    # Without workers the way from one was only tried out: no batch of this training goes it.
+    if case.loader.num_workers and case.hand_over_s / 2 > case.stages_s:
         return "too_many_workers" if case.loader.num_workers > most_workers(case) else "hand_over"
     if stage_share(case, "collate") >= 0.4 and not case.has_default_collate:
         return "huge_collate"

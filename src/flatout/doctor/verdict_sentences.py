@@ -8,6 +8,9 @@ from flatout.doctor.rules.case import Case
 from flatout.doctor.rules.making import costliest, files_per_sample, stage_share
 from flatout.doctor.rules.words import count, duration, share, times
 
+NOTICED = 1.1
+"""A gain that a healthy training should not have, without a word about it."""
+
 
 def _waiting(case: Case) -> str:
     return f"Training waits for data {share(case.share_of('wait'))} of the time"
@@ -30,7 +33,7 @@ def _too_few(case: Case) -> str:
 
 def _too_many(case: Case) -> str:
     return (
-        f"{count(case.loader.num_workers, 'worker')} crowd {count(case.machine.num_cores, 'core')} for batches "
+        f"{count(case.loader.num_workers, 'worker')} crowd {case.cores_text} for batches "
         f"that take {duration(case.make_s)} to make"
     )
 
@@ -49,6 +52,13 @@ def _compute(case: Case) -> str:
 
 
 def _healthy(case: Case) -> str:
+    ceiling = case.record.ceiling
+    if ceiling is not None and ceiling.low <= 1.0 and ceiling.gain > NOTICED:
+        return (
+            f"Nothing is sure: training waits for data {share(case.share_of('wait'))} of the time, and a "
+            f"perfect loader would make it between {times(ceiling.low)} and {times(ceiling.high)} as fast, "
+            "which may be noise; look again when the machine is quiet, or with more steps."
+        )
     return (
         f"Healthy, and compute-bound: {share(case.compute_s / case.step_s)} of a step is computation, and a "
         f"perfect loader would make it {times(case.ceiling)} as fast{_within_noise(case)}; leave it as it is."
@@ -64,7 +74,7 @@ def _within_noise(case: Case) -> str:
         return f" ({times(ceiling.low)} to {times(ceiling.high)}: noise)"
     return (
         " (batches are made in time, but whoever else is busy takes from the cores)"
-        if ceiling.gain > 1.1
+        if ceiling.gain > NOTICED
         else ""
     )
 

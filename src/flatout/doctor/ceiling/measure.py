@@ -13,6 +13,8 @@ from flatout.doctor.steps.trace import BlockRow, Trace
 from flatout.doctor.tune.interval import spread_of
 
 LEAST_ROUNDS = 2
+REPLAYED_ROUNDS = 3
+"""Rounds that a ceiling needs: the interval of two goes from nothing to a thousand times."""
 ONE_THREAD = 1.2
 """CPU seconds a second up to which one thread computes."""
 NUM_PARTS = 8
@@ -37,13 +39,19 @@ def replayed(trace: Trace, steps: Steps, phases: Phases, alone_s: float | None) 
     base = block_seconds(trace.blocks, "base", phases, extra_s)
     resident = block_seconds(trace.blocks, "resident", phases, extra_s)
     rounds = sorted(base.keys() & resident.keys())
-    if len(rounds) < LEAST_ROUNDS:
+    if len(rounds) < REPLAYED_ROUNDS:
         return None
     ratio = spread_of([base[number] / resident[number] for number in rounds])
     step_s = fmean(base[number] for number in rounds)
     return Ceiling(
         step_s, step_s / ratio.middle, alone_s, min(ratio.low, ratio.middle), max(ratio.high, ratio.middle)
     )
+
+
+def is_replayed(trace: Trace) -> bool:
+    """Whether enough rounds with resident batches were run before the script ended."""
+    rounds = [{row.round for row in trace.blocks if row.name == name} for name in ("base", "resident")]
+    return len(set.intersection(*rounds)) >= REPLAYED_ROUNDS
 
 
 def block_seconds(blocks: Sequence[BlockRow], name: str, phases: Phases, extra_s: float) -> dict[int, float]:

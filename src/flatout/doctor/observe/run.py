@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from flatout.doctor.ceiling.measure import ceiling_of
+from flatout.doctor.ceiling.measure import ceiling_of, is_replayed
 from flatout.doctor.child.log import read_rows
 from flatout.doctor.launch.run import Ended, Script, launch
 from flatout.doctor.observe.settings import ObserveSettings
@@ -124,6 +124,10 @@ def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSetting
         found.append(
             f"the script ended after {len(steps.steps) + steps.num_warmup} steps, before resident batches "
             "could be replayed; the ceiling is told from its waits"
+        )
+    elif trace.observed_until is not None and steps.steps and not is_replayed(trace):
+        found.append(
+            "the script ended before enough resident batches were replayed; the ceiling is told from its waits"
         )
     return found
 

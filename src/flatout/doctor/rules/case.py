@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from flatout.doctor.predict import PACKED, Work, clipped
 from flatout.doctor.record import DoctorRecord, LoaderFacts
 from flatout.doctor.rules.facts import read_facts
-from flatout.doctor.rules.machine import machine_of
+from flatout.doctor.rules.machine import machine_of, part_of
 from flatout.doctor.rules.seen import Seen
 from flatout.lazy import cached_property
 
@@ -155,4 +155,6 @@ class Case(Seen):
 def look_at(record: DoctorRecord) -> Case:
     """A record as a case for the rules."""
     train = [each for each in record.loaders if each.name == "train"]
-    return Case(record, train[0] if train else NO_LOADER, read_facts(record.facts), machine_of(record.machine))
+    facts = read_facts(record.facts)
+    machine = part_of(machine_of(record.machine), facts.num_processes or 1)
+    return Case(record, train[0] if train else NO_LOADER, facts, machine)

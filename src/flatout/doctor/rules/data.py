@@ -28,6 +28,9 @@ BATCHED = 1 / 20
 """What augmenting a whole batch at once takes, against one sample after another in SciPy, if not measured."""
 STACKED = 1 / 20
 """What plain stacking takes of a collate function that is the trouble, if not measured."""
+MADE_OF = {"reading": "fetch", "preparing": "prepare"}
+SAID = 0.01
+"""Part of the other that reading or preparing must take to be named."""
 PASSES = 4
 """A collate function of whole arrays goes over the batch so often: it stacks, and does what it did."""
 
@@ -40,7 +43,8 @@ def advise_cache(case: Case) -> Remedy | None:
         return None
     is_random = augment_s(case) > 0 or bool(case.facts.draws_random)
     gain = case.gain_of(uneven_s=case.restart_s, **_made_with(case, kept_s, case.io_s, hit_s(case)))
-    fill_s = loader.num_samples / max(loader.batch_size or 1, 1) * case.make_s
+    # Each rank makes the samples of its own batches; the folder is one for all.
+    fill_s = loader.num_samples / max(loader.batch_size or 1, 1) * case.make_s / case.num_ranks
     disk = f"{bytes_text(case.dataset_bytes)} on the disk, " if case.dataset_bytes is not None else ""
     how = 'dataset = flatout.cached(dataset, "cache")'
     if is_random:
@@ -68,12 +72,13 @@ def advise_preload(case: Case) -> Remedy | None:
     return Remedy(
         name="preload",
         evidence=f"all {loader.num_samples:,} samples take {bytes_text(needed)}, "
-        f"{bytes_text(case.machine.free_bytes)} of memory are free",
+        f"{bytes_text(case.machine.free_bytes)} of memory are free"
+        + (" for each rank" if case.num_ranks > 1 else ""),
         # Nothing of what workers did is left, whatever it was: only the collate function is still called.
         predicted_gain=case.gain_over_step(
             num_workers=0, uneven_s=0.0, here_s=hit_s(case) + _collate_here_s(case)
         ),
-        cost=f"{bytes_text(needed)} of memory",
+        cost=f"{bytes_text(needed)} of memory" + (" of each rank" if case.num_ranks > 1 else ""),
         how='flatout.cached(dataset, "cache") and DataLoader(..., num_workers=0); or samples = list(dataset)',
         settings={"cache": True, "num_workers": 0},
     )
@@ -172,8 +177,7 @@ def _made_with(case: Case, saved_s: float, saved_io_s: float, added_s: float) ->
 
 def _evidence_of_making(case: Case) -> str:
     """What takes the time of a batch, in numbers of the record."""
-    fetch, prepare = (duration(case.loader.seconds.get(stage, 0.0)) for stage in ("fetch", "prepare"))
-    text = f"reading takes {fetch} and preparing {prepare} a batch"
+    text = _reading_and_preparing(case)
     if case.has_slow_samples:
         return f"{text}; the slowest hundredth of the samples takes {share(case.slow_share)} of that"
     if has_small_files(case):
@@ -187,6 +191,15 @@ def _evidence_of_making(case: Case) -> str:
     if found is None:
         return text
     return f"{text}; {found.name} ({place(found.file, found.line)}) {duration(found.seconds_per_batch)} of it"
+
+
+def _reading_and_preparing(case: Case) -> str:
+    """What of the two takes time at all: who keeps samples in memory reads nothing."""
+    seconds = {what: case.loader.seconds.get(stage, 0.0) for what, stage in MADE_OF.items()}
+    least_s = SAID * max(seconds.values())
+    said = [(what, s) for what, s in seconds.items() if s > least_s] or [("making it", case.stages_s)]
+    first, *more = [f"{what}{' takes' if at == 0 else ''} {duration(s)}" for at, (what, s) in enumerate(said)]
+    return " and ".join([first, *more]) + " a batch"
 
 
 DATA_RULES: tuple[Callable[[Case], Remedy | None], ...] = (

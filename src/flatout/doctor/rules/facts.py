@@ -83,6 +83,8 @@ class Facts:
     """Where most of that time is spent: `file.py:12 print`."""
     evaluate_place: str | None = None
     """Where the evaluation loop stands."""
+    num_processes: int | None = None
+    """Ranks that train together on this machine; each has its part of cores and memory."""
 
 
 def read_facts(given: Mapping[str, Any]) -> Facts:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from flatout.doctor.record import DoctorRecord, LoaderFacts
 from flatout.doctor.rules.facts import Facts
 from flatout.doctor.rules.means import mean_seconds, outlying_s
+from flatout.doctor.rules.words import count
 from flatout.lazy import cached_property
 from flatout.loader.machine import Machine
 
@@ -24,6 +25,7 @@ class Seen:
     loader: LoaderFacts
     facts: Facts
     machine: Machine
+    """What this training may take; of several ranks on one machine each has its part."""
 
     @cached_property
     def seconds(self) -> Mapping[str, float]:
@@ -173,6 +175,17 @@ class Seen:
         """What all samples take as the training gets them."""
         number = self.loader.num_samples
         return None if self.sample_bytes is None or number is None else self.sample_bytes * number
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that train together on this machine, each with loader and workers of its own."""
+        return self.facts.num_processes or 1
+
+    @property
+    def cores_text(self) -> str:
+        """`4 cores`; of several ranks `2 cores for each of 4 ranks`."""
+        ranks = f" for each of {self.num_ranks} ranks" if self.num_ranks > 1 else ""
+        return f"{count(self.machine.num_cores, 'core')}{ranks}"
 
     @property
     def is_on_gpu(self) -> bool:

@@ -29,7 +29,7 @@ def warn_of_shared_memory(case: Case) -> Iterator[str]:
 def warn_of_memory(case: Case) -> Iterator[str]:
     """A machine, or a device, that is nearly full."""
     used = max((look.rss_bytes for look in case.record.looks), default=0)
-    total = case.machine.memory_bytes
+    total = case.num_ranks * case.machine.memory_bytes  # all ranks were looked at together
     if used > (1 - LOW_MEMORY) * total:
         yield (
             f"the script and its workers hold {bytes_text(used)} of {bytes_text(total)} of memory: fewer "

@@ -6,7 +6,9 @@ from pathlib import Path
 
 
 def duration(seconds: float) -> str:
-    """Two figures and the unit that suits them: `31 ms`, `2.1 s`, `0.4 ms`."""
+    """Two figures and the unit that suits them: `31 ms`, `2.1 s`, `0.4 ms`; `no time`."""
+    if seconds < 0.5e-6:
+        return "no time"
     if seconds >= 1:
         return f"{seconds:.1f} s" if seconds < 100 else f"{seconds:.0f} s"
     thousandths = seconds * 1e3

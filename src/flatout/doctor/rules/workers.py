@@ -134,14 +134,14 @@ def advise_shards(case: Case) -> Remedy | None:
 
 
 def _evidence(case: Case, number: int) -> str:
-    loader, cores = case.loader, case.machine.num_cores
+    loader, cores = case.loader, case.cores_text
     made = f"a batch takes {duration(case.make_s)} to make and {duration(case.compute_s)} to train on"
     if loader.num_workers == 0:
-        return f"{made}, one after the other: nobody makes the next batch meanwhile ({cores} cores)"
+        return f"{made}, one after the other: nobody makes the next batch meanwhile ({cores})"
     if number < loader.num_workers:
         way = f"; the way from a worker takes {duration(case.hand_over_s)}" if case.hand_over_s else ""
-        return f"{made}; {count(loader.num_workers, 'worker')} share {count(cores, 'core')}{way}"
-    return f"{made}; {count(loader.num_workers, 'worker')} of {count(cores, 'core')} make them"
+        return f"{made}; {count(loader.num_workers, 'worker')} share {cores}{way}"
+    return f"{made}; {count(loader.num_workers, 'worker')} on {cores} make them"
 
 
 def _arguments(case: Case, number: int) -> str:
@@ -161,6 +161,8 @@ def _cost(case: Case, number: int) -> str:
         return "none; it frees memory"
     ahead = number * (loader.prefetch_factor or 2) * (loader.batch_bytes or 0)
     processes = "1 process" if number == 1 else f"{number} processes"
+    if case.num_ranks > 1:
+        processes += " of each rank"
     return f"{processes} with the dataset" + (f", {bytes_text(ahead)} of batches made ahead" if ahead else "")
 
 

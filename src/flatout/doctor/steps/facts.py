@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from flatout.doctor.ceiling.measure import resident_seconds, sent_of, slowdown_of
+from flatout.doctor.ceiling.measure import is_replayed, resident_seconds, sent_of, slowdown_of
 from flatout.doctor.steps.cut import Steps, inside
 from flatout.doctor.steps.loaders import Made, Sampled, mean_of
 from flatout.doctor.steps.phases import Phases
@@ -34,7 +34,7 @@ def facts_of(
         "compute_cpu_s": found[1] if found else None,
         "slowdown": slowdown_of(trace, phases),
         "sent_s": sent_of(trace, phases),
-        "ceiling": "replayed" if found else "from waits",
+        "ceiling": "replayed" if is_replayed(trace) else "from waits",
     }
     facts |= _epochs(trace, steps) | _loop(trace, steps, phases, sampled)
     return facts | (_making(made) if made is not None else {}) | trace.measured
