@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.doctor.made_records import GIB, made_record
+from tests.doctor.made_records import GIB, ceiling_of, made_record
 
 from flatout.doctor.diagnose import diagnose
 from flatout.doctor.predict import PACKED
@@ -231,3 +231,18 @@ def test_what_takes_no_time_is_not_named() -> None:
         cache = next(each for each in remedies if each.name == "cache")
         assert cache.evidence.startswith(told)
     assert duration(0.0) == "no time"
+
+
+@pytest.mark.parametrize(("sent_s", "disease"), [(0.008, "worker_restart"), (0.03, "hand_over")])
+def test_of_restarts_and_the_way_from_a_worker_the_dearer_is_named(sent_s: float, disease: str) -> None:
+    record = made_record(
+        stages={"fetch": 0.0003, "collate": 0.0016},
+        compute_s=0.012,
+        num_workers=2,
+        loader={"worker_starts": 60},
+        facts={"sent_s": sent_s, "steps_per_epoch": 7, "epoch_start_s": 0.08},
+    )
+    steps = tuple(replace(each, seconds={**each.seconds, "wait": 0.03}) for each in record.steps)
+    found = diagnose(replace(record, steps=steps, ceiling=ceiling_of(0.042, 0.012, 0.002)))
+    assert found.verdict is not None
+    assert found.verdict.disease == disease

@@ -94,7 +94,10 @@ def name_making(case: Case) -> str:
     """Which part of a batch's making takes longest."""
     # Without workers the way from one was only tried out: no batch of this training goes it.
     if case.loader.num_workers and case.hand_over_s / 2 > case.stages_s:
-        return "too_many_workers" if case.loader.num_workers > most_workers(case) else "hand_over"
+        if case.loader.num_workers > most_workers(case):
+            return "too_many_workers"
+        # Both were seen; a step pays for half of the way, the workers' side goes on beside it.
+        return "worker_restart" if case.restart_s > case.hand_over_s / 2 else "hand_over"
     if stage_share(case, "collate") >= 0.4 and not case.has_default_collate:
         return "huge_collate"
     if stage_share(case, "fetch") >= 0.3:

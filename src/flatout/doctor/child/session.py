@@ -198,6 +198,8 @@ class Session:
         self.unevenness = unevenness(self._step_starts)
         with Own(WATCH):
             _safely(self.on_observed)
+            self._describe_loaders()
+            WATCH.flush()  # a script that is killed while batches are replayed has its steps in the record
         self.base = LoaderSource("base", lambda: self.torch_iterate(seen.loader), self.torch_advance, iterator)
         self._plan = self.make_plan(self) if self.make_plan is not None else None
         self._next_block()
@@ -218,6 +220,8 @@ class Session:
 
     def _next_block(self) -> None:
         with Own(WATCH):
+            if WATCH.is_due():
+                WATCH.flush()
             self.block = self._planned()
             if self.block is None:
                 self.stop()
