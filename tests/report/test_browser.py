@@ -41,7 +41,12 @@ function measure(frame) {
   };
   document.body.dataset.found = JSON.stringify(found);
 }
-for (const frame of document.querySelectorAll("iframe")) frame.onload = () => measure(frame);
+for (const frame of document.querySelectorAll("iframe")) {
+  frame.onload = () => measure(frame);
+  // One that was loaded before this line says so no more.
+  const page = frame.contentDocument;
+  if (page && page.readyState === "complete" && page.URL !== "about:blank") measure(frame);
+}
 </script>"""
 
 

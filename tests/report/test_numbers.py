@@ -24,6 +24,8 @@ FLOATS = st.floats(-1e9, 1e9)
         (SECONDS.text(75.0), "1.25 min"),
         (SECONDS.text(2e-7), "0.2 µs"),
         (SHARE.text(0.4), "40 %"),
+        (SHARE.text(0.0), "0 %"),
+        (SHARE.text(2e-6), "under 0.1 %"),
         (BYTES.text(1536), "1.5 KiB"),
         (BYTES.text(3 << 30), "3 GiB"),
         (PLAIN.text(999.7), "1,000"),

@@ -397,3 +397,11 @@ def test_settings_stand_as_in_a_script() -> None:
     assert "`True`" in text
     assert "true" not in text
     assert "null" not in text
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [("-m pkg.train", "-m pkg.train --epochs 3"), ("my train.py", "'my train.py' --epochs 3")],
+)
+def test_the_command_stands_as_it_was_given(script: str, told: str) -> None:
+    assert page_of(replace(doctor_record(), script=script)).subtitle == told

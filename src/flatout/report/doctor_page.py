@@ -58,7 +58,7 @@ def doctor_page(record: DoctorRecord) -> Page:
     ]
     return Page(
         title=f"Doctor: {clipped(record.script, NAME_LENGTH)}",
-        subtitle=clipped(shlex.join([record.script, *record.arguments])),
+        subtitle=clipped(shlex.join([*_words(record.script), *record.arguments])),
         state=_state(record),
         tone=_tone(record),
         verdict=doctor_verdict(record, steps),
@@ -67,6 +67,11 @@ def doctor_page(record: DoctorRecord) -> Page:
         sections=tuple(part for part in sections if part is not None),
         made_by=f"flatout {flatout.__version__}",
     )
+
+
+def _words(script: str) -> list[str]:
+    """`-m package.module` are two words of the command, whatever a path holds is one."""
+    return script.split(" ", 1) if script.startswith("-m ") else [script]
 
 
 def doctor_verdict(record: DoctorRecord, steps: StepTable) -> str:

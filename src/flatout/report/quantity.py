@@ -14,6 +14,8 @@ class Quantity:
     """What is measured: its units, smallest first, each with its size in the unit of the record."""
 
     units: tuple[tuple[float, str], ...]
+    least: float = 0.0
+    """What is less and not nothing is told as less than this."""
 
     def unit_for(self, value: float) -> tuple[float, str]:
         """Size and name of the largest unit that `value` reaches."""
@@ -23,12 +25,14 @@ class Quantity:
         """0.0421 s -> '42.1 ms'; None and NaN -> '-'."""
         if value is None or not math.isfinite(value):
             return ABSENT
+        if 0 < value < self.least:
+            return f"under {self.text(self.least)}"
         size, name = self.unit_for(value)
         return f"{number_text(value / size)} {name}".rstrip()
 
 
 PLAIN = Quantity(((1.0, ""),))
-SHARE = Quantity(((0.01, "%"),))
+SHARE = Quantity(((0.01, "%"),), least=0.001)
 CORES = Quantity(((1.0, "cores"),))
 RATE = Quantity(((1.0, "samples/s"),))
 TIMES = Quantity(((1.0, "times"),))
