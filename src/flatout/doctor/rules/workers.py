@@ -139,9 +139,11 @@ def _evidence(case: Case, number: int) -> str:
     if loader.num_workers == 0:
         return f"{made}, one after the other: nobody makes the next batch meanwhile ({cores})"
     if number < loader.num_workers:
+        verb = "shares" if loader.num_workers == 1 else "share"
         way = f"; the way from a worker takes {duration(case.hand_over_s)}" if case.hand_over_s else ""
-        return f"{made}; {count(loader.num_workers, 'worker')} share {cores}{way}"
-    return f"{made}; {count(loader.num_workers, 'worker')} on {cores} make them"
+        return f"{made}; {count(loader.num_workers, 'worker')} {verb} {cores}{way}"
+    verb = "makes" if loader.num_workers == 1 else "make"
+    return f"{made}; {count(loader.num_workers, 'worker')} on {cores} {verb} them"
 
 
 def _arguments(case: Case, number: int) -> str:
