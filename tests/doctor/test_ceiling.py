@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from flatout.doctor.ceiling.measure import ceiling_of, resident_seconds
 from flatout.doctor.ceiling.plan import (
+    EPOCH_S,
     LEAST_ROUNDS,
     LEAST_STEPS,
     MOST_ROUNDS,
@@ -98,8 +99,13 @@ def test_without_steps_there_is_none() -> None:
 def test_blocks_are_whole_rounds_and_whole_short_epochs(step_s: float, workers: int, epoch: int | None) -> None:
     steps = block_steps(step_s, workers, epoch)
     assert steps >= max(LEAST_STEPS, workers)
-    unit = epoch if epoch is not None and epoch <= SHORT_EPOCH else max(workers, 1)
-    assert steps % unit == 0
+    is_short = epoch is not None and epoch <= SHORT_EPOCH and epoch * step_s <= EPOCH_S
+    assert steps % (epoch if epoch is not None and is_short else max(workers, 1)) == 0
+
+
+def test_short_epochs_of_slow_steps_are_not_waited_for() -> None:
+    assert block_steps(0.1, 0, 35) == 35
+    assert block_steps(0.6, 0, 35) == LEAST_STEPS
 
 
 def test_uneven_steps_make_longer_blocks() -> None:

@@ -35,7 +35,9 @@ BLOCK_ERROR = 0.15
 UNEVEN_S = 1.5
 """... if it takes no longer than this."""
 SHORT_EPOCH = 40
-"""Epochs of fewer steps are measured whole: what happens between two of them belongs to a step."""
+"""Epochs of fewer steps are measured whole: what happens between two of them belongs to a step ..."""
+EPOCH_S = 5.0
+"""... unless they last longer: a dozen blocks of slow steps took four minutes, what is between is little."""
 DRAIN_S = 2.0
 ALONE_S = 1.5
 """The loader alone is measured for this long ..."""
@@ -74,7 +76,8 @@ def block_steps(step_s: float, num_workers: int, epoch_steps: int | None, uneven
     step_s = max(step_s, 1e-6)
     steady = min(math.ceil((uneven / BLOCK_ERROR) ** 2), math.ceil(UNEVEN_S / step_s))
     wanted = min(max(math.ceil(BLOCK_S / step_s), LEAST_STEPS, num_workers, steady), MOST_STEPS)
-    unit = epoch_steps if epoch_steps and epoch_steps <= SHORT_EPOCH else max(num_workers, 1)
+    epoch = epoch_steps or 0
+    unit = epoch if 0 < epoch <= SHORT_EPOCH and epoch * step_s <= EPOCH_S else max(num_workers, 1)
     return math.ceil(wanted / unit) * unit
 
 
