@@ -115,14 +115,17 @@ def plan_bare(job: Job) -> Work:
     def work() -> dict[str, Any]:
         kept: list[Array] = []
         num_bytes = 0
+        synced = []
         with ThreadPoolExecutor(1) as disk:
             for number, row in enumerate(rows, start=1):
-                samples = make_samples(found.maker, row)
-                kept += [array for _, sample in samples for array in sample.values()]
-                num_bytes += kept[-1].nbytes
+                made = [array for _, sample in make_samples(found.maker, row) for array in sample.values()]
+                kept += made
+                num_bytes += sum(array.nbytes for array in made)
                 if num_bytes >= SHARD_BYTES or number == len(rows):
-                    disk.submit(_close_synced, _written(folder / str(number), kept))
+                    synced.append(disk.submit(_close_synced, _written(folder / str(number), kept)))
                     kept, num_bytes = [], 0
+        for each in synced:
+            each.result()
         return {}
 
     return work
