@@ -78,3 +78,25 @@ def test_a_row_of_another_sample_is_refused(store: StoreReader) -> None:
     other.numbers = {**store.numbers, "row": rows}
     with pytest.raises(StoreCorruptError, match=r"the index has another sample at row .*--repair"):
         keys_of(loader_of(other))
+
+
+def test_a_bad_sample_is_never_taken_for_seen(store: StoreReader) -> None:
+    """Not for a moment either: another thread may just ask whether everything was compared."""
+    looks: list[bool] = []
+
+    class Watched(np.ndarray):
+        def __setitem__(self, *given: Any) -> None:
+            super().__setitem__(*given)
+            looks.append(bool(self.all()))
+
+    everything = np.arange(len(store))
+    check = CrcCheck(store, store.fields["image"], Places.of(store, everything))
+    check._seen = np.zeros(len(store), bool).view(Watched)
+    images = np.stack([store.read(at)["image"] for at in everything])
+    images[3] += 1
+    assert check.bad_rows(everything, images) == [3]
+    assert not check.is_done
+    assert looks
+    assert not any(looks)
+    assert check.bad_rows(everything, np.stack([store.read(at)["image"] for at in everything])) == []
+    assert check.is_done

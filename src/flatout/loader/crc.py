@@ -52,9 +52,10 @@ class CrcCheck:
             return []
         fresh = np.arange(len(positions)) if self._always else np.flatnonzero(~self._seen[positions])
         bad = self._bad_of(fresh, positions[fresh], samples)
-        self._seen[positions[fresh]] = True
-        if bad:
-            self._seen[positions[bad]] = False
+        good = fresh[~np.isin(fresh, bad)] if bad else fresh
+        self._seen[positions[good]] = (
+            True  # never of a bad one, be it for a moment: others look at it meanwhile
+        )
         # Looked at only where nothing was new: a scan a batch would cost as much as the first epoch itself.
         self._is_done = not self._always and not len(fresh) and bool(self._seen.all())
         return bad
