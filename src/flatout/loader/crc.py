@@ -53,9 +53,7 @@ class CrcCheck:
         fresh = np.arange(len(positions)) if self._always else np.flatnonzero(~self._seen[positions])
         bad = self._bad_of(fresh, positions[fresh], samples)
         good = fresh[~np.isin(fresh, bad)] if bad else fresh
-        self._seen[positions[good]] = (
-            True  # never of a bad one, be it for a moment: others may look
-        )
+        self._seen[positions[good]] = True  # never of a bad one, be it for a moment: others may look
         # Looked at only where nothing was new: a scan a batch would cost as much as the first epoch itself.
         self._is_done = not self._always and not len(fresh) and bool(self._seen.all())
         return bad
