@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tests.loader.epochs import WAIT_S, epoch_keys, keys_of, loader_of, producer
 
 from flatout.loader import copy_kernels, lane
 from flatout.loader.fetch import ReadRule
-from flatout.loader.lane import Lane
+from flatout.loader.lane import MOST_FAULTS, Lane
 from flatout.loader.loader import FastDataLoader
 from flatout.loader.maker import BatchMaker
 from flatout.loader.prefetch import Prefetcher
@@ -88,6 +89,10 @@ def test_batches_are_those_of_producers(
             clones(batch for batch, _ in zip(other, range(stop), strict=False)),
         )
         assert mine.state_dict() == other.state_dict()
+    if ranks == (0, 1) and not drop_last:  # otherwise some samples have not been compared yet
+        mine.set_epoch(99)
+        keys_of(mine)
+        assert isinstance(stream_of(mine), Lane)
     assert not isinstance(stream_of(other), Lane)
     mine.close()
     other.close()
@@ -143,14 +148,33 @@ def test_small_splits_are_not_worth_it(plain: StoreReader, monkeypatch: pytest.M
 def test_rows_that_left_the_memory_are_announced_again(
     plain: StoreReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faults = iter(range(0, 10**6, 100))
-    monkeypatch.setattr(lane, "all_major_faults", lambda: next(faults))
-    monkeypatch.setattr(lane, "WINDOW", 2)
+    faults = 0
+    monkeypatch.setattr(lane, "all_major_faults", lambda: faults)
     loader = loader_of(plain, 2, num_workers=1)
-    for epoch in range(4):
-        assert keys_of(loader) == epoch_keys(plain, epoch)
-    assert type(stream_of(loader)) is Prefetcher
+    kinds = []
+    for epoch, fetched in enumerate([0, 0, MOST_FAULTS, 0, MOST_FAULTS + 1, 0, 0]):
+        stream = iter(loader)
+        keys = keys_of([next(stream), next(stream)])
+        faults += fetched
+        assert keys + keys_of(stream) == epoch_keys(plain, epoch)
+        kinds.append(type(stream_of(loader)))
+    # The fifth leaves its lane at once, the sixth follows a stream in which nothing was fetched.
+    assert kinds == [Prefetcher, Lane, Lane, Lane, Prefetcher, Lane, Lane]
     loader.close()
+
+
+def test_an_epoch_that_fetched_pages_is_not_followed_by_a_lane(
+    plain: StoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = 0
+    monkeypatch.setattr(lane, "all_major_faults", lambda: faults)
+    loader = loader_of(plain, 2, read=ReadRule(crc="off"))
+    kinds = []
+    for fetched in (MOST_FAULTS + 1, 0, 0):
+        keys_of(loader)
+        faults += fetched
+        kinds.append(type(stream_of(loader)))
+    assert kinds == [Prefetcher, Prefetcher, Lane]
 
 
 def test_more_and_fewer_producers_while_it_runs(plain: StoreReader) -> None:
@@ -168,12 +192,37 @@ def test_more_and_fewer_producers_while_it_runs(plain: StoreReader) -> None:
     assert producers() <= before
 
 
+def test_every_producer_can_be_woken(plain: StoreReader) -> None:
+    """Whatever was started, woken or added: who sleeps is counted, or has a token to wake up by."""
+    loader = loader_of(plain, 1, num_workers=1, prefetch_factor=2)
+    keys_of(loader)
+    for num_workers in (4, 2, 4, 3):
+        loader.adjust(num_workers=num_workers)
+        keys_of(loader)
+        keys_of(loader)
+        stream = stream_of(loader)
+        assert isinstance(stream, Lane)
+        belt = stream._belt
+
+        def all_sleep(belt: Any = belt, count: int = num_workers) -> bool:
+            return len(belt._asleep) >= count and belt.room.empty()
+
+        # They are woken for nothing, and each says so again before it sleeps; those that have left count on.
+        until = time.monotonic() + WAIT_S
+        while not all_sleep() and time.monotonic() < until:
+            belt.open_up_to(stream._limit, 0)
+            time.sleep(0.01)
+        assert all_sleep(), (len(belt._asleep), num_workers)
+    loader.close()
+
+
 def test_a_lane_that_is_dropped_ends_its_producers(plain: StoreReader) -> None:
     before = producers()
     loader = loader_of(plain, 2, num_workers=2)
     keys_of(loader)
     stream = iter(loader)
     next(stream)
+    assert isinstance(stream._stream, Lane)  # type: ignore[attr-defined]
     mine = producers() - before
     assert mine
     del stream, loader

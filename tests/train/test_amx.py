@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,7 +39,10 @@ def test_tiles_that_end_a_process_are_broken(tiles: Path, monkeypatch: pytest.Mo
     assert amx.has_broken_tiles()
 
 
-@pytest.mark.parametrize("trial", ["pass", "raise RuntimeError", "raise SystemExit(3)"])
+KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+
+
+@pytest.mark.parametrize("trial", ["pass", "raise RuntimeError", "raise SystemExit(3)", KILLED])
 def test_other_failures_say_nothing(trial: str, tiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(amx, "TRIAL", trial)
     assert not amx.has_broken_tiles()
@@ -59,6 +64,7 @@ def test_a_cpu_without_tiles_is_not_tried(tiles: Path, monkeypatch: pytest.Monke
 
 def test_the_real_product_is_tried(tiles: Path) -> None:
     # These tests run below the level at which tiles are used, wherever that is needed.
+    assert subprocess.run([sys.executable, "-c", amx.TRIAL], check=False).returncode == 0
     assert not amx.has_broken_tiles()
 
 
@@ -69,3 +75,4 @@ def test_precision_falls_back_and_says_why(tiles: Path, monkeypatch: pytest.Monk
     assert precision == "32-true"
     assert note is not None
     assert f"{amx.LIMIT}={amx.BELOW_AMX}" in note
+    assert describe_device(torch.device("cpu"), "32").trouble is None  # which needs no trial

@@ -120,16 +120,16 @@ class GPUGamma(Intensity):
 
 
 def _suits_kernels(x: Tensor, *params: Tensor) -> bool:
-    """Kernels do not check bounds: parameters of another batch go to torch, which says what is wrong."""
+    """Kernels do not check bounds: parameters of another batch go to torch, which says what is wrong.
+    Other layouts do, too: it keeps them."""
     is_own = all(len(each) == len(x) for each in params)
-    return is_own and x.dtype == torch.float32 and host_kernels(x, *params) is not None
+    return is_own and x.is_contiguous() and x.dtype == torch.float32 and host_kernels(x, *params) is not None
 
 
 def _by_kernel(name: str, x: Tensor, active: Tensor, amount: Tensor, may_overwrite: bool) -> Tensor:
     """The same, each sample while it is in the cache, by our own threads: torch's get in the way of these."""
     from flatout.augment import moment_kernels
 
-    x = x.contiguous()
     out = x if can_overwrite(x, may_overwrite) else new_batch(tuple(x.shape), x.dtype)
     arrays = array(x.flatten(1)), array(active), array(amount), array(out.flatten(1))
     run_rows(getattr(moment_kernels, name), len(x), *arrays)

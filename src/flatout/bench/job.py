@@ -105,8 +105,7 @@ def _started(job: Job) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes], IO[
         try:
             yield process, answers, said
         finally:
-            if process.poll() is None:
-                end_with_children(process)
+            end_with_children(process)
 
 
 def end_with_children(process: subprocess.Popen[bytes]) -> None:
@@ -116,16 +115,19 @@ def end_with_children(process: subprocess.Popen[bytes]) -> None:
     """
     import psutil
 
-    with suppress(psutil.Error):
-        leader = psutil.Process(process.pid)
-        leader.suspend()
-        family = [leader, *leader.children(recursive=True)]
-        for member in family:
-            with suppress(psutil.Error):
-                member.kill()
-        if os.name != "nt" and os.getpgid(process.pid) == process.pid:
+    family = []
+    if process.poll() is None:
+        with suppress(psutil.Error):
+            leader = psutil.Process(process.pid)
+            leader.suspend()
+            family = leader.children(recursive=True)
+            for member in [leader, *family]:
+                with suppress(psutil.Error):
+                    member.kill()
+    if os.name != "nt":
+        with suppress(OSError):  # nobody is left of its group
             os.killpg(process.pid, signal.SIGKILL)  # those, too, whose parent has ended before
-        psutil.wait_procs(family[1:], timeout=10.0)
+    psutil.wait_procs(family, timeout=10.0)
     process.kill()
     process.wait()
 

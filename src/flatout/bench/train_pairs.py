@@ -17,7 +17,7 @@ from flatout.errors import FlatoutError
 
 NUM_PROCESSES = 5
 NUM_WARM = 2
-"""Steps before the timed ones of a round: batches that were ready beforehand are used up by then."""
+"""Steps before the timed ones of a round, which begins with one batch ready."""
 FIRST_STEPS = 4
 """Of the first pair, which warms up and tells how long a round takes."""
 PAIR_SHARE = 4.0

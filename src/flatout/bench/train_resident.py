@@ -6,7 +6,6 @@ processes of the same code differ by 3 to 5 %.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,8 +17,6 @@ from flatout.train.task import Batch
 
 ENDLESS = 1 << 20
 """Batches of an epoch: more than any race has, so that every round is the same in the Trainer's eyes."""
-SETTLE_S = 0.1
-"""For what the loader still makes ahead after a start, as it has it in a training that is under way."""
 
 
 class Alternating:
@@ -68,11 +65,12 @@ class Alternating:
         """A round over what was taken begins: from memory, or by the loader itself once more."""
         self._is_resident = is_resident
         if is_resident:
+            self._stream = iter(())  # what is still made ahead for the round before would run into this one
+            self._loader.close()
             self._ready = deque(self._kept)
-        else:
+        else:  # with nothing ready but the first: what is made ahead beforehand would flatter a slow loader
             self._rewind()
             self._ready = deque([self._next()])
-        time.sleep(SETTLE_S)
 
     def set_epoch(self, epoch: int) -> None:
         """Nothing to do: one epoch follows the other."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -23,12 +26,32 @@ class LazyGroup(TyperGroup):
 def load_command(name: str) -> Any:
     """The typer command of that name, with its module imported."""
     module, _, attribute = COMMANDS[name].target.partition(":")
-    target = getattr(import_module(module), attribute)
+    with _held_back():
+        target = getattr(import_module(module), attribute)
     if not isinstance(target, typer.Typer):
         target = _as_app(name, target)
     loaded = typer.main.get_command(target)
     _hide_types_of_flags(loaded)
     return loaded
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until this is over, a second at the most. Raised while a module builds its
+    classes they may come out as another error: pydantic says that its schema is wrong."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda number, frame: waiting.append(number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+    if waiting:
+        signal.raise_signal(waiting[0])
 
 
 def add_stubs(app: typer.Typer) -> None:

@@ -101,8 +101,6 @@ class Fetcher:
         self.skips = rule.on_damage == "skip"
         self.store, self._files = open_as(store, rule.io)
         self.is_blind = self._files is not None  # read calls have no page faults to count
-        self.is_cold = False
-        """Whether rows had to be fetched from the disk that nobody had announced."""
         self._caches = caches or {}
         self._damage = damage or DamageLog()
         self._rule = rule
@@ -170,7 +168,7 @@ class Fetcher:
     @property
     def is_plain(self) -> bool:
         """Whether a batch is nothing but rows of memory, some of it mapped, once they have been checked."""
-        is_other = self._ragged or self.skips or self._is_pinned or not self.announces
+        is_other = self._ragged or self.skips or not self.announces or self._rule.crc == "always"
         return not is_other and all(map(_is_plain, self._fixed.values()))
 
     @property

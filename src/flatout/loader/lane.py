@@ -9,8 +9,8 @@ units by a shared counter: producers, and the consumer when it would have to wai
 from __future__ import annotations
 
 import logging
-import threading
 import time
+from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -31,7 +31,9 @@ LANE_BYTES = 64 << 20
 NAP_S = 2e-5
 """Between two looks at a unit that a producer is at."""
 WINDOW = 32
-"""Units between two looks at the process's page faults; more faults than that, and rows are announced again."""
+"""Units over which the pages are counted that this process had to wait for."""
+MOST_FAULTS = 32
+"""Such pages in a window, or in an epoch before: with more, rows are announced."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,16 +45,26 @@ class _Unit(NamedTuple):
     buffers: dict[str, Array]
 
 
-def has_open_lane(fetcher: Fetches, num_samples: int) -> bool:
-    """Whether batches can come by a lane: there is nothing else to do for them, and enough of it.
+class Gate:
+    """Decides, at the start of each stream of a loader, whether its batches come by a lane."""
 
-    Compiled functions are loaded already when checksums alone are left, so that no later epoch begins late.
-    """
-    if not isinstance(fetcher, Fetcher) or not fetcher.is_plain:
-        return False
-    if fetcher.bytes_per_row * num_samples < LANE_BYTES or _kernels() is None:
-        return False
-    return fetcher.is_checked and not fetcher.is_cold
+    def __init__(self) -> None:
+        self._faults: int | None = None
+        """When the stream before began; None: there was none."""
+
+    def is_open(self, fetcher: Fetches, num_samples: int) -> bool:
+        """Whether there is nothing to do for batches but to copy them, enough of it, and nothing had to be
+        fetched from the disk since the stream before began.
+
+        Compiled functions are loaded already when that alone is missing, so that no later epoch begins late.
+        """
+        if not isinstance(fetcher, Fetcher) or not fetcher.is_plain:
+            return False
+        if fetcher.bytes_per_row * num_samples < LANE_BYTES or _kernels() is None:
+            return False
+        before, self._faults = self._faults, all_major_faults()
+        is_warm = before is not None and self._faults - before <= MOST_FAULTS
+        return is_warm and fetcher.is_checked
 
 
 class Lane(Prefetcher[Sent]):
@@ -65,12 +77,13 @@ class Lane(Prefetcher[Sent]):
         self._fetcher = fetcher
         self._copied = {name: part for name, part in fetcher.parts.items() if isinstance(part, GatheredPart)}
         self._failure: Exception | None = None
+        self._is_cold = False
         self._faults = all_major_faults()
         super().__init__(maker, first, num_threads, depth, maker.unit)
 
     @property
     def is_usable(self) -> bool:
-        return super().is_usable and not self._fetcher.is_cold
+        return super().is_usable and not self._is_cold
 
     def _new_belt(self, make: Any, first: int, unit: int, size: int) -> Belt:
         return _LaneBelt(first, unit, size, list(self._copied.values()))
@@ -79,15 +92,17 @@ class Lane(Prefetcher[Sent]):
         belt, number = self._belt, self._at
         if number == self._limit:
             raise self._failure or LoaderError(GONE)
-        while not belt.make_until(number):
-            if belt.is_closed or not self._is_alive():
+        while True:
+            is_alive = self._is_alive()  # before the look: it may come last
+            if belt.make_until(number):
+                break
+            if belt.is_closed or not is_alive:
                 raise LoaderError(GONE)
             time.sleep(NAP_S)
         batches = self._hand_out(belt.pick_up(number))
         self._at += 1
         self._allow()
-        if self._at % WINDOW == 0:
-            self._look_at_faults()
+        self._look_at_faults()
         batches.reverse()  # the consumer pops from the end
         return batches
 
@@ -119,10 +134,12 @@ class Lane(Prefetcher[Sent]):
         self._belt.open_up_to(self._limit, max(1, self._num_ahead // 2))
 
     def _look_at_faults(self) -> None:
-        before, self._faults = self._faults, all_major_faults()
-        if self._faults - before > WINDOW:
-            self._fetcher.is_cold = True
-            _log.info("rows had to be fetched from the disk again: from here on they are announced")
+        faults = all_major_faults()
+        if faults - self._faults > MOST_FAULTS:
+            self._is_cold = True
+            _log.info("pages had to be fetched from the disk again: rows are announced for an epoch")
+        elif self._at % WINDOW == 0:
+            self._faults = faults
 
 
 class _LaneBelt(Belt):
@@ -132,8 +149,8 @@ class _LaneBelt(Belt):
         super().__init__(_never, first, unit, size)
         self._parts = parts
         self._units: list[_Unit | None] = [None] * self.num_slots
-        self._asleep: set[int] = set()
-        """Producers that found nothing to do, by the name of their thread."""
+        self._asleep: list[None] = []
+        """One for each producer that found nothing to do: any of them may be the one that is woken."""
         kernels = self._kernels = _kernels()
         edge = kernels.HEAD + kernels.FIELD * len(parts)
         self._words = np.zeros(edge + self.num_slots * (kernels.SLOT + 2 * len(parts)), np.int64)
@@ -168,9 +185,10 @@ class _LaneBelt(Belt):
     def open_up_to(self, stop: int, num_wanted: int) -> None:
         """Units below may be made; whoever sleeps is woken once so many are to be: that takes 14 us."""
         self._kernels.publish(self._lane, self._kernels.LIMIT, stop)
-        while self._asleep and stop - self._words[self._kernels.NEXT] >= num_wanted:
-            self._asleep.pop()
-            self.room.put(0)
+        with suppress(IndexError):  # nobody sleeps, or not any more
+            while stop - self._words[self._kernels.NEXT] >= num_wanted:
+                self._asleep.pop()
+                self.room.put(0)
 
     def make_until(self, number: int) -> bool:
         """Make units until this one is finished; false: a producer is still at it."""
@@ -186,13 +204,14 @@ class _LaneBelt(Belt):
     def make(self, number: int) -> None:
         """For producers: all units that may be made. Asleep is said before the last look, so that whoever opens
         more in between wakes this one."""
-        own, words, kernels = threading.get_ident(), self._words, self._kernels
+        words, kernels = self._words, self._kernels
         while not self.is_closed:
             kernels.make_all(self._lane)
-            self._asleep.add(own)
+            self._asleep.append(None)
             if words[kernels.NEXT] >= words[kernels.LIMIT]:
                 return
-            self._asleep.discard(own)
+            with suppress(IndexError):  # woken already: one look too many follows
+                self._asleep.pop()
 
 
 def _never(first: int, count: int) -> list[Any]:

@@ -16,7 +16,7 @@ from flatout.loader.cache import CacheStats
 from flatout.loader.dataset import FastDataset, checked_fields, split_positions
 from flatout.loader.fetch import Fetcher, ReadRule, restore
 from flatout.loader.kept import Kept
-from flatout.loader.lane import Lane, has_open_lane
+from flatout.loader.lane import Gate, Lane
 from flatout.loader.lengths import planned_lengths
 from flatout.loader.machine import count_cores
 from flatout.loader.maker import BatchMaker
@@ -121,6 +121,7 @@ class FastDataLoader:
         """Epoch and batch up to which the newest iterator has yielded."""
         self._augment = augment
         self._spare = Spare()
+        self._gate = Gate()
 
     def __len__(self) -> int:
         """Batches of an epoch on this rank."""
@@ -202,7 +203,7 @@ class FastDataLoader:
         self._spare.put(None, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_spare": Spare(), "_made": None, "sampler": None}
+        return {**self.__dict__, "_spare": Spare(), "_gate": Gate(), "_made": None, "sampler": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -240,7 +241,8 @@ class FastDataLoader:
         fetcher = self._kept.fetcher(
             self.store, self._positions, batches.largest, self._transfer, self._restores_early
         )
-        has_lane = has_open_lane(fetcher, len(self._positions))
+        is_here = self._transfer.device.type == "cpu"  # producers move batches elsewhere ahead of their use
+        has_lane = is_here and self._gate.is_open(fetcher, len(self._positions))
         if spare is not None:
             if spare.next_number == number and spare.is_usable and isinstance(spare, Lane) == has_lane:
                 return spare

@@ -7,6 +7,7 @@ process with an illegal instruction: no exception, no word of what was wrong.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from functools import cache
@@ -35,10 +36,10 @@ def _reports_tiles() -> bool:
 
 @cache
 def _dies(limit: str | None) -> bool:
-    """Whether a signal ends the trial; a trial that fails in any other way says nothing of the CPU."""
+    """Whether the trial dies of an illegal instruction; any other failure says nothing of the CPU."""
     command = [sys.executable, "-c", TRIAL]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TRIAL_S)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return done.returncode < 0
+    return done.returncode == -signal.SIGILL

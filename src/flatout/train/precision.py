@@ -28,15 +28,16 @@ class Abilities:
     """Why the hardware's bfloat16 cannot be used, if that is so."""
 
 
-def describe_device(device: torch.device) -> Abilities:
-    """What this device can do."""
+def describe_device(device: torch.device, wanted: str = "auto") -> Abilities:
+    """What this device can do; bfloat16 of a CPU is tried only where it is of use for what is wanted."""
     if device.type == "cuda":
         major = torch.cuda.get_device_capability(device)[0]
         return Abilities("cuda", has_bf16=major >= 8, has_fp16=major >= 6)
     if device.type == "cpu":
         found = torch.cpu.get_capabilities()
         native = bool(found.get("amx_bf16") or found.get("amx_tile") or found.get("avx512_bf16"))
-        trouble = _TILES if native and amx.has_broken_tiles() else None
+        is_of_use = native and wanted not in ("32", "64")
+        trouble = _TILES if is_of_use and amx.has_broken_tiles() else None
         return Abilities("cpu", has_bf16=native and trouble is None, has_fp16=False, trouble=trouble)
     return Abilities(device.type, has_bf16=False, has_fp16=device.type == "mps")
 

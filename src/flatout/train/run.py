@@ -123,7 +123,9 @@ class Run:
         free = leaves_processor_free(self.place.device)
         self._is_ahead = free if augments_ahead is None else augments_ahead
         self.note(self.place.notes)
-        self.precision, why = choose_precision(config.precision, describe_device(self.place.device))
+        self.precision, why = choose_precision(
+            config.precision, describe_device(self.place.device, config.precision)
+        )
         self.note([why, *unread(config, task.name, task.reads)])
 
     def find_batch_size(self, source: Source, machine: Machine | None) -> None:

@@ -64,7 +64,7 @@ def record_of(script: Script, settings: ObserveSettings, folder: Path, ended: En
     loaders = _made_of_all(trace, folder)
     train = trace.train_number
     facts = facts_of(trace, steps, phases, loaders.get(train) if train is not None else None, samples)
-    facts["num_processes"] = max(1, sum(each.train_number is not None for each in traces))
+    facts["num_processes"] = max(1, sum(_overlaps(trace, each) for each in traces))
     return DoctorRecord(
         script=script.name,
         arguments=script.arguments,
@@ -87,6 +87,13 @@ def _training(traces: Sequence[Trace], exits: Mapping[int, Mapping[str, Any]]) -
     trained = [trace for trace in traces if trace.train_number is not None]
     ranked = sorted(trained, key=lambda trace: exits.get(trace.pid, {}).get("rank", 0))
     return ranked[0] if ranked else (traces[0] if traces else Trace(0))
+
+
+def _overlaps(trace: Trace, other: Trace) -> bool:
+    """Whether another process trained at the same time: folds one after the other are no ranks."""
+    if other.train_number is None or not (trace.nexts and other.nexts):
+        return False
+    return other.nexts[0].start <= trace.nexts[-1].end and trace.nexts[0].start <= other.nexts[-1].end
 
 
 def _made_of_all(trace: Trace, folder: Path) -> dict[int, Made]:
@@ -125,7 +132,7 @@ def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSetting
             f"the script ended after {len(steps.steps) + steps.num_warmup} steps, before resident batches "
             "could be replayed; the ceiling is told from its waits"
         )
-    elif trace.observed_until is not None and steps.steps and not is_replayed(trace):
+    elif trace.observed_until is not None and steps.steps and not is_replayed(trace) and not trace.failures:
         found.append(
             "the script ended before enough resident batches were replayed; the ceiling is told from its waits"
         )

@@ -46,7 +46,7 @@ class TrainStep:
         self._augmentation = task.augmentation(config, data) if augments else None
         if isinstance(self._augmentation, torch.nn.Module):
             self._augmentation.to(self.device)
-        precision, _ = choose_precision(config.precision, describe_device(self.device))
+        precision, _ = choose_precision(config.precision, describe_device(self.device, config.precision))
         self._half = _HALF.get(precision)
 
     def __call__(self, batch: Batch) -> None:
