@@ -20,6 +20,7 @@ from flatout.doctor.ceiling.batches import bytes_of, copy_of, num_samples_of, te
 from flatout.doctor.child.exit import without_own_frames
 from flatout.doctor.child.imports import AfterImport
 from flatout.doctor.child.log import RowLog, read_rows
+from flatout.doctor.observe.run import _overlaps
 from flatout.doctor.patches.files import Files
 from flatout.doctor.patches.frames import is_users, users_place
 from flatout.doctor.steps.loaders import slowest_of
@@ -214,3 +215,19 @@ def test_calls_of_one_sample() -> None:
 def test_the_slowest_hundredth() -> None:
     assert slowest_of([1.0] * 198 + [50.0, 100.0]) == 75.0
     assert slowest_of([1.0, 2.0]) is None
+
+
+def _trained(pid: int, *spans: tuple[float, float]) -> Trace:
+    trace = Trace(pid, nexts=[Next(start, end, 1, 4) for start, end in spans])
+    trace.loaders = [{"number": 1, "is_train": True, "num_batches": len(spans)}]
+    return trace
+
+
+def test_processes_that_train_at_the_same_time_are_ranks_and_no_others() -> None:
+    first = _trained(1, (0.0, 1.0), (5.0, 6.0))
+    assert _overlaps(first, first)
+    assert _overlaps(first, _trained(2, (5.5, 9.0)))
+    assert not _overlaps(first, _trained(3, (6.5, 9.0)))  # the next fold
+    assert not _overlaps(_trained(3, (6.5, 9.0)), first)
+    assert not _overlaps(first, Trace(4, nexts=[Next(0.0, 1.0, 1, 4)]))  # it only evaluates
+    assert not _overlaps(first, _trained(5))
