@@ -10,7 +10,17 @@ from tests.augment.cases import batch_keys
 from tests.augment.image_cases import images
 from tests.augment.test_distribution import is_uniform
 
-from flatout.augment import GPUBlur, GPUBrightness, GPUContrast, GPUCutout, GPUGamma, GPUImageNoise, host
+from flatout.augment import (
+    GPUBlur,
+    GPUBrightness,
+    GPUContrast,
+    GPUCutout,
+    GPUFlip,
+    GPUGamma,
+    GPUImageCompose,
+    GPUImageNoise,
+    host,
+)
 from flatout.errors import AugmentError
 
 NUM = 20_000
@@ -72,6 +82,49 @@ def test_compiled_loops_agree_with_torch(
     assert not found[0].allclose(x[0], atol=0.01)
     assert (found.data_ptr() == given.data_ptr()) == may_overwrite
     assert may_overwrite or given.equal(x)
+
+
+@pytest.mark.parametrize("by_kernel", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_chain_is_its_members_one_after_another(
+    by_kernel: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though mean and deviation are measured once only, behind noise and movements again."""
+    if not by_kernel:
+        monkeypatch.setattr(host, "load_kernels", lambda: None)
+    members = [
+        GPUContrast((1.5, 1.9), 0.7),
+        GPUBrightness((0.4, 0.5), 0.7),
+        GPUContrast((0.5, 0.6), 0.7),
+        GPUImageNoise(0.4, 0.7),
+        GPUBrightness((0.4, 0.5), 0.7),
+        GPUFlip((-1,), 0.7),
+        GPUContrast((1.5, 1.9), 0.7),
+    ]
+    chain = GPUImageCompose(members)
+    x = images((24, 2, 5, 12, 13)).to(dtype) + 3.0
+    params = chain.sample(x, batch_keys(24))
+    wanted = x
+    for member, own in zip(members, params, strict=True):
+        wanted = member.apply(wanted, own)
+    found = chain.apply(x, params)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    is_still = ~torch.stack([own.active for own in params]).any(0)
+    assert found[is_still].equal(x[is_still])
+    assert not found[~is_still].allclose(x[~is_still], atol=0.01)
+
+
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_samples_that_stay_keep_what_is_no_number(by_kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not by_kernel:
+        monkeypatch.setattr(host, "load_kernels", lambda: None)
+    x = images()
+    x[1, 0, 0, 0], x[3, 0, 0, 0] = float("nan"), float("inf")
+    chain = GPUImageCompose([GPUContrast((1.5, 1.9)), GPUBrightness((0.4, 0.5)), GPUImageNoise()])
+    params = tuple(own._replace(active=torch.arange(6) % 2 == 0) for own in chain.sample(x, batch_keys(6)))
+    found = chain.apply(x, params)
+    torch.testing.assert_close(found[1::2], x[1::2], rtol=0.0, atol=0.0, equal_nan=True)
+    assert found[::2].isfinite().all()
 
 
 def test_parameters_of_another_batch_are_refused_by_torch() -> None:

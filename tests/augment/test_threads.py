@@ -8,7 +8,7 @@ import threading
 import pytest
 import torch
 
-from flatout.augment.threads import run_rows
+from flatout.augment.threads import PARTS_A_THREAD, run_rows
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 5])
@@ -46,9 +46,9 @@ def test_parts_of_parts_stay_in_their_thread(monkeypatch: pytest.MonkeyPatch) ->
         assert (threading.current_thread().name, 0, 100) in seen[before:]
 
     run_rows(outer, 10)
-    assert [each[1:] for each in seen] == [(0, 100)] * 8
+    assert [each[1:] for each in seen] == [(0, 100)] * 10
     run_rows(inner, 100)  # the caller is no part any more
-    assert len(seen) == 8 + 8
+    assert len(seen) == 10 + 2 * PARTS_A_THREAD
 
 
 def test_errors_come_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,32 @@ def test_compiled_loops_agree_with_torch(
 
 
 @pytest.mark.parametrize(
+    "shape", [(2, 2, 3, 4, 130), (2, 1, 1, 5, 64), (2, 2, 3, 1, 65), (2, 2, 5, 1), (2, 1, 4, 2)]
+)
+@pytest.mark.parametrize("border", [False, True])
+@pytest.mark.parametrize("bent", [False, True])
+def test_so_they_do_for_long_rows_and_axes_of_one_value(
+    shape: tuple[int, ...], border: bool, bent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, warp = images(shape), some_warp(shape, 0.02, bent=bent)
+    warp.active[1] = False
+    found = resampled(x, warp, nearest=False, border=border)
+    wanted = by_torch(x, warp, monkeypatch, nearest=False, border=border)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    stayed = resampled(x, warp._replace(stays=True), nearest=False, border=border)
+    assert stayed[1].equal(x[1])
+    assert stayed[0].equal(found[0])
+
+
+def test_the_border_is_exact() -> None:
+    """A share of the last value is a share of one: nothing is left of the one before it."""
+    x = torch.tensor([3e8, 1.0, 3e8, 1.1]).expand(2, 1, 4, 4, 4)
+    warp = still(torch.ones(2, dtype=torch.bool), (4, 4, 4))._replace(active=torch.ones(2, dtype=torch.bool))
+    warp.matrix[:, 2, 3] = 3.0
+    assert (resampled(x, warp._replace(is_exact=False), nearest=False, border=True) == x[..., 3:]).all()
+
+
+@pytest.mark.parametrize(
     "dtype",
     [
         torch.bool,

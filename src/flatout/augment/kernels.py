@@ -132,28 +132,86 @@ def clear(spectrum: Array, start: Array, width: Array) -> None:
 def add_noise(x: Array, active: Array, states: Array, std: Any, out: Array) -> None:
     """(B, N): each active sample with the normals of its state added, `std` times its own deviation.
 
-    `out` may be `x`. Blocks of noise are made apart: where memory may overlap, the compiler uses no vectors,
-    which takes six times as long.
+    `out` may be `x`.
     """
-    cosines, sines = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32)
     for sample in range(x.shape[0]):
-        row, made = x[sample], out[sample]
-        if not active[sample]:
-            copy(row, made)
-            continue
-        level = np.float32(_deviation(row)) * std
-        half = (row.size + 1) // 2
-        for start in range(0, half, _BLOCK):
-            end = min(start + _BLOCK, half)
-            _fill_pairs(states[sample], start, cosines[: end - start], sines[: end - start])
-            _add(row[start:end], cosines, level, made[start:end])
-            _add(row[half + start : half + end], sines, level, made[half + start : half + end])
+        _keep(x[sample], out[sample])
+        if active[sample]:
+            _add_normals(states[sample], np.float32(_moments(x[sample])[1]) * std, out[sample])
 
 
 @compiled
-def _add(row: Array, noise: Array, level: Any, out: Array) -> None:
+def straighten(
+    x: Array,
+    wanted: Array,
+    factors: Array,
+    shifts: Array,
+    stds: Array,
+    states: Array,
+    out: Array,
+    first_row: int,
+    last_row: int,
+) -> None:
+    """(B, N): each wanted sample through curves, (n, B), one after another: what it differs from its mean by
+    times a factor, plus a share of its deviation; then noise of its state, of such a share, too.
+
+    `out` may be `x`. Samples that are not wanted come out as they are.
+    """
+    for sample in range(first_row, last_row):
+        row = out[sample]
+        _keep(x[sample], row)
+        if not wanted[sample]:
+            continue
+        of_row = _moments(row)
+        mean, deviation = np.float32(of_row[0]), np.float32(of_row[1])
+        factor, shift = _ONE, _ZERO
+        for curve in range(factors.shape[0]):
+            own = factors[curve, sample]
+            added = deviation * own * shifts[curve, sample]
+            factor, shift = factor * own, shift * own + mean * (_ONE - own) + added
+            mean, deviation = mean + added, deviation * own
+        _stretch(factor, shift, row)
+        if stds[sample] > _ZERO:
+            _add_normals(states[sample], deviation * stds[sample], row)
+
+
+@compiled
+def mean_and_deviation(x: Array, out: Array, first_row: int, last_row: int) -> None:
+    """(B, N) float32 in, (2, B) out."""
+    for row in range(first_row, last_row):
+        out[0, row], out[1, row] = _moments(x[row])
+
+
+@compiled
+def _keep(row: Array, out: Array) -> None:
+    if row.ctypes.data != out.ctypes.data:
+        copy(row, out)
+
+
+@compiled
+def _stretch(factor: Any, shift: Any, row: Array) -> None:
+    """In place: one array cannot overlap with another, so that the compiler uses vectors."""
     for at in range(row.size):
-        out[at] = row[at] + noise[at] * level
+        row[at] = row[at] * factor + shift
+
+
+@compiled
+def _add_normals(state: Any, level: Any, row: Array) -> None:
+    """Blocks of noise are made apart: where memory may overlap, the compiler uses no vectors, which takes six
+    times as long."""
+    cosines, sines = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32)
+    half = (row.size + 1) // 2
+    for start in range(0, half, _BLOCK):
+        end = min(start + _BLOCK, half)
+        _fill_pairs(state, start, cosines[: end - start], sines[: end - start])
+        _add(cosines, level, row[start:end])
+        _add(sines, level, row[half + start : half + end])
+
+
+@compiled
+def _add(noise: Array, level: Any, row: Array) -> None:
+    for at in range(row.size):
+        row[at] += noise[at] * level
 
 
 @compiled
@@ -175,21 +233,24 @@ def _fill_pairs(state: Any, start: int, cosines: Array, sines: Array) -> None:
         cosines[at], sines[at] = _normal_pair(_mixed(state ^ np.uint64(start + at)))
 
 
-def _deviation_of(row: Array) -> float:
-    """In float64: sums of float32 squares would lose digits over long rows."""
-    total = 0.0
+def _moments_of(row: Array) -> Any:
+    """Mean and deviation in one pass, of what the values differ from the first by.
+
+    In float64: sums of float32 would lose digits over long rows. The difference of the two squares loses no
+    more than the number of values: the first is one of them, and that far from the mean it counts itself.
+    """
+    first = float(row[0]) if row.size > 0 else np.nan
+    total, squares = 0.0, 0.0
     for at in range(row.size):
-        total += row[at]
+        beside = row[at] - first
+        total += beside
+        squares += beside * beside
     mean = total / row.size
-    squares = 0.0
-    for at in range(row.size):
-        centred = row[at] - mean
-        squares += centred * centred
-    return float(np.sqrt(squares / row.size))
+    return first + mean, np.sqrt(max(squares / row.size - mean * mean, 0.0))
 
 
 # Sums in any order, or the compiler may not use vectors: 8 times as fast.
-_deviation = compiled(_deviation_of, fastmath={"reassoc", "nsz"})
+_moments = compiled(_moments_of, fastmath={"reassoc", "nsz"})
 
 
 @compiled

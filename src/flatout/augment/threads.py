@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-_PARTS_A_THREAD = 4
+PARTS_A_THREAD = 8
 """Rows outside the picture are cheaper than others: a thread that is done early takes another part."""
 
 
@@ -31,7 +31,7 @@ def run_rows(kernel: Callable[..., None], num_rows: int, *arguments: Any) -> Non
     if num_threads <= 1:
         kernel(*arguments, 0, num_rows)
         return
-    num_parts = min(num_threads * _PARTS_A_THREAD, num_rows)
+    num_parts = min(num_threads * PARTS_A_THREAD, num_rows)
     edges = [num_rows * part // num_parts for part in range(num_parts + 1)]
     parts = iter(list(pairwise(edges)))  # whoever is free takes the next: one step for the interpreter
 

@@ -6,9 +6,10 @@ samples, layers, lines. `matrix` leads from a place of the output, plus its disp
 samples: none), to a place of the input, which may lie anywhere. Indices are unsigned numbers, which Numba
 does not count from the end: half the time for a picture.
 
-Between neighbours: where the values of a row come from is found for the whole row first, an axis at a time
-and without a branch, so that the compiler uses vectors. To fetch the neighbours in vectors, too, gained an
-eighth of their time, and needs promises about memory that Numba has no option for.
+Between neighbours: where the values come from is found for some of a row at a time and without a branch, in one
+piece of memory whose parts lie at known distances, so that the compiler uses vectors and needs not ask which
+arrays overlap. Two neighbours along the last axis lie side by side
+and come by one load, the four pairs of a volume are weighed in one vector of four.
 The nearest: the part of a row that surely comes from inside is done without looking at bounds.
 
 All in one file: Numba looks at no other to tell whether what it keeps on disk is up to date.
@@ -19,6 +20,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from flatout.compiled import compiled
 from flatout.types import Array
@@ -30,7 +34,10 @@ Span = tuple[int, int]
 Place = tuple[Any, Any, Any]
 
 _ZERO, _HALF, _ONE = (np.float32(number) for number in (0.0, 0.5, 1.0))
-_NOTHING = np.int32(0)
+_VALUE_BYTES = 4
+_TILE = 64
+"""Values of a row that are located at a time: three parts of so many numbers for the axes, one for what zeros
+beyond the border leave."""
 _SAFE = 0.01
 """Kept from the border, in values, beside what the position may be rounded by."""
 _ROUNDING = 1e-6
@@ -44,48 +51,60 @@ def linear(
     shape: Shape,
     matrix: Array,
     moved: Array,
-    wanted: Array,
+    active: Array,
+    stays: bool,
     is_border: bool,
     made: Array,
     new_shape: Shape,
     first_row: int,
     last_row: int,
 ) -> None:
-    """float32, of the samples wanted: between the neighbours; outside is zero, or the border's nearest."""
-    num = new_shape[4]
-    counts = np.arange(num).astype(np.float32)
-    place, left, index = np.empty(num, np.float32), np.empty(num, np.float32), np.empty(num, np.int32)
-    w, v, u = np.empty(num, np.float32), np.empty(num, np.float32), np.empty(num, np.float32)
-    layer, line, step = np.empty(num, np.int32), np.empty(num, np.int32), np.empty(num, np.int32)
-    volume, new_volume = shape[2] * shape[3] * shape[4], new_shape[2] * new_shape[3] * new_shape[4]
+    """float32: between the neighbours; outside is zero, or the border's nearest. Samples that are not active
+    stay, or the nearest is taken. The last axis of the input has two values at least.
+    """
+    num, volume, new_volume = new_shape[4], _volume(shape), _volume(new_shape)
+    layer, line = _steps(shape)
+    tile, index = np.empty(4 * _TILE, np.float32), np.empty(_TILE, np.int32)
     for number in range(first_row, last_row):
         row = _row(new_shape, number)
-        if not wanted[row[0]]:
+        if not active[row[0]] and stays:
+            _keep_row(values, made, shape, row)
             continue
-        for j in range(num):
-            index[j], left[j] = 0, _ONE
-        _fill_places(matrix, moved, row, 0, counts, place)
-        _locate(place, shape[2], shape[3] * shape[4], index, w, layer)
-        if not is_border:
-            _fade(place, shape[2], left)
-        _fill_places(matrix, moved, row, 1, counts, place)
-        _locate(place, shape[3], shape[4], index, v, line)
-        if not is_border:
-            _fade(place, shape[3], left)
-        _fill_places(matrix, moved, row, 2, counts, place)
-        _locate(place, shape[4], 1, index, u, step)
-        if not is_border:
-            _fade(place, shape[4], left)
-        for channel in range(row[0] * shape[1], (row[0] + 1) * shape[1]):
-            source = values[channel * volume : (channel + 1) * volume]
-            first = channel * new_volume + (row[1] * new_shape[3] + row[2]) * num
-            target = made[first : first + num]
-            if shape[2] == 1:
-                _fill_flat(source, index, v, u, line, step, target)
-            else:
-                _fill_deep(source, index, w, v, u, layer, line, step, target)
+        if not active[row[0]]:
+            _fill_nearest(values, shape, matrix, moved, is_border, made, new_shape, row)
+            continue
+        for start in range(0, num, _TILE):
+            count = min(num - start, _TILE)
+            _fill_places(matrix, row, start, count, tile)
+            if moved.shape[0] > 0:
+                _move_places(matrix, moved, row, start, count, tile)
             if not is_border:
-                _fade_out(left, target)
+                _fade(shape, count, tile)
+            _locate(shape, count, tile, index)
+            source = values.ctypes.data + row[0] * shape[1] * volume * _VALUE_BYTES
+            target = _index(new_shape, row[0], row[1], row[2], start)
+            for _ in range(shape[1]):
+                if shape[2] == 1:
+                    _fill_flat(source, line, count, tile, index, made, target)
+                else:
+                    _fill_deep(source, layer, line, count, tile, index, made, target)
+                if not is_border:
+                    _fade_out(count, tile, made, target)
+                source += volume * _VALUE_BYTES
+                target += np.uint64(new_volume)
+
+
+@compiled
+def _keep_row(values: Array, made: Array, shape: Shape, row: Row) -> None:
+    for channel in range(shape[1]):
+        first = int(_index(shape, row[0], row[1], row[2], 0)) + channel * _volume(shape)
+        _copy(values[first : first + shape[4]], made[first : first + shape[4]])
+
+
+@compiled
+def _copy(values: Array, made: Array) -> None:
+    for j in range(made.size):
+        made[j] = values[j]
 
 
 @compiled
@@ -94,24 +113,34 @@ def nearest(
     shape: Shape,
     matrix: Array,
     moved: Array,
-    wanted: Array,
     is_border: bool,
     made: Array,
     new_shape: Shape,
     first_row: int,
     last_row: int,
 ) -> None:
-    """Whole numbers, of the samples wanted: the nearest; outside is zero, or the border's nearest."""
+    """Whole numbers: the nearest; outside is zero, or the border's nearest."""
     for number in range(first_row, last_row):
-        row = _row(new_shape, number)
-        if not wanted[row[0]]:
-            continue
-        span = _span(shape, matrix, moved, row, new_shape[4], -0.5, -0.5)
-        _nearest_part(values, shape, matrix, made, new_shape, row, span)
-        for j in range(new_shape[4]):
-            if j < span[0] or j >= span[1]:
-                place = _place(matrix, moved, row, j)
-                _nearest_at(values, shape, place, is_border, made, new_shape, row, j)
+        _fill_nearest(values, shape, matrix, moved, is_border, made, new_shape, _row(new_shape, number))
+
+
+@compiled
+def _fill_nearest(
+    values: Array,
+    shape: Shape,
+    matrix: Array,
+    moved: Array,
+    is_border: bool,
+    made: Array,
+    new_shape: Shape,
+    row: Row,
+) -> None:
+    span = _span(shape, matrix, moved, row, new_shape[4], -0.5, -0.5)
+    _nearest_part(values, shape, matrix, made, new_shape, row, span)
+    for j in range(new_shape[4]):
+        if j < span[0] or j >= span[1]:
+            place = _place(matrix, moved, row, j)
+            _nearest_at(values, shape, place, is_border, made, new_shape, row, j)
 
 
 @compiled
@@ -123,7 +152,7 @@ def _nearest_part(
     z_step, y_step, x_step = matrix[row[0], 0, 2], matrix[row[0], 1, 2], matrix[row[0], 2, 2]
     is_whole = z_step == np.rint(z_step) and y_step == np.rint(y_step) and x_step == np.rint(x_step)
     stride = (int(z_step) * shape[3] + int(y_step)) * shape[4] + int(x_step)
-    volume, new_volume = _volume(shape), _volume(new_shape)
+    volume, new_volume = np.uint64(_volume(shape)), np.uint64(_volume(new_shape))
     for j in range(span[0], span[1]):
         at = np.float32(j)
         z0 = int(z_line + z_step * at + _HALF)
@@ -151,19 +180,29 @@ def _nearest_at(
     source = _index(shape, row[0], z0, y0, x0) if is_there else np.uint64(0)
     target = _index(new_shape, row[0], row[1], row[2], j)
     for c in range(shape[1]):
-        value = values[source + np.uint64(c) * _volume(shape)] if is_there else 0
-        made[target + np.uint64(c) * _volume(new_shape)] = value
+        value = values[source + np.uint64(c * _volume(shape))] if is_there else 0
+        made[target + np.uint64(c * _volume(new_shape))] = value
 
 
 @compiled
-def _fill_places(matrix: Array, moved: Array, row: Row, axis: int, counts: Array, place: Array) -> None:
-    """Where the values of a row come from, along one axis of the input; `counts` are 0, 1, 2, ..."""
-    line, step = _line(matrix, row, axis), matrix[row[0], axis, 2]
-    for j in range(place.size):
-        place[j] = line + step * counts[j]
-    if moved.shape[0] > 0:
+def _fill_places(matrix: Array, row: Row, start: int, count: int, tile: Array) -> None:
+    """Where values of a row come from, along each axis of the input."""
+    z_line, y_line, x_line = _line(matrix, row, 0), _line(matrix, row, 1), _line(matrix, row, 2)
+    z_step, y_step, x_step = matrix[row[0], 0, 2], matrix[row[0], 1, 2], matrix[row[0], 2, 2]
+    for j in range(count):
+        at = np.float32(np.int32(start + j))
+        tile[j] = z_line + z_step * at
+        tile[_TILE + j] = y_line + y_step * at
+        tile[2 * _TILE + j] = x_line + x_step * at
+
+
+@compiled
+def _move_places(matrix: Array, moved: Array, row: Row, start: int, count: int, tile: Array) -> None:
+    """The same with the displacement of each."""
+    for axis in range(3):
         for other in range(3):
-            _shift(matrix[row[0], axis, other], moved[row[0], other, row[1], row[2]], place)
+            along = moved[row[0], other, row[1], row[2], start : start + count]
+            _shift(matrix[row[0], axis, other], along, tile[axis * _TILE : axis * _TILE + count])
 
 
 @compiled
@@ -173,74 +212,146 @@ def _shift(factor: Any, moved: Array, place: Array) -> None:
 
 
 @compiled
-def _locate(place: Array, size: int, factor: Any, index: Array, share: Array, step: Array) -> None:
-    """One axis of a row: adds to each `index`, fills how far the next neighbour is and its share.
-
-    From outside comes the border's nearest. With one array more the compiler would not use vectors: it would
-    have to compare too many of them for overlaps.
-    """
-    top, last, factor = np.float32(size - 1), np.int32(size - 1), np.int32(factor)
-    for j in range(place.size):
-        at = place[j] if place[j] > _ZERO else _ZERO  # the first if it is no number
-        at = at if at < top else top
-        whole = np.int32(at)
-        share[j] = at - np.float32(whole)
-        index[j] += whole * factor
-        step[j] = factor if whole < last else _NOTHING
+def _locate(shape: Shape, count: int, tile: Array, index: Array) -> None:
+    """Places in; for each the `index` of the first neighbour, and in its place the share of the second, out."""
+    layer, line = _steps(shape)
+    for j in range(count):
+        z, w = _first_of_two(tile[j], shape[2])
+        y, v = _first_of_two(tile[_TILE + j], shape[3])
+        x, u = _first_of_two(tile[2 * _TILE + j], shape[4])
+        tile[j], tile[_TILE + j], tile[2 * _TILE + j] = w, v, u
+        index[j] = z * np.int32(layer) + y * np.int32(line) + x
 
 
 @compiled
-def _fade(place: Array, size: int, left: Array) -> None:
-    """One axis of a row: what zeros beyond the border leave of the border's nearest, multiplied to `left`."""
+def _first_of_two(place: Any, size: int) -> Any:
+    """The first of two neighbours, and the share of the second.
+
+    From outside comes the border's nearest. The second is always there: the last value is the second of the
+    last two, with a share of 1.
+    """
+    at = place if place > _ZERO else _ZERO  # the first if it is no number
+    at = at if at < np.float32(size - 1) else np.float32(size - 1)
+    first, last = np.int32(at), np.int32(max(size - 2, 0))
+    first = first if first < last else last
+    return first, at - np.float32(first)
+
+
+@compiled
+def _fade(shape: Shape, count: int, tile: Array) -> None:
+    """What zeros beyond the border leave of the border's nearest."""
+    for j in range(count):
+        z, y, x = tile[j], tile[_TILE + j], tile[2 * _TILE + j]
+        tile[3 * _TILE + j] = _rest(z, shape[2]) * _rest(y, shape[3]) * _rest(x, shape[4])
+
+
+@compiled
+def _rest(place: Any, size: int) -> Any:
     top = np.float32(size - 1)
-    for j in range(place.size):
-        beyond = place[j] - top if place[j] > top else -place[j]
-        share = _ONE if beyond <= _ZERO else _ONE - beyond
-        left[j] *= share if share > _ZERO else _ZERO  # nothing if it is no number
+    beyond = place - top if place > top else -place
+    share = _ONE if beyond <= _ZERO else _ONE - beyond
+    return share if share > _ZERO else _ZERO  # nothing if it is no number
 
 
 @compiled
 def _fill_deep(
-    values: Array,
-    index: Array,
-    w: Array,
-    v: Array,
-    u: Array,
-    layer: Array,
-    line: Array,
-    step: Array,
-    made: Array,
+    source: int, layer: int, line: int, count: int, tile: Array, index: Array, made: Array, target: Any
 ) -> None:
-    """Between the eight neighbours, each within one channel's `values`."""
-    for j in range(made.size):
-        upper = index[j]
-        lower = upper + layer[j]
-        value = _between(values, upper, line[j], step[j], v[j], u[j])
-        made[j] = value + (_between(values, lower, line[j], step[j], v[j], u[j]) - value) * w[j]
+    """Between the eight neighbours, each within the channel at this address."""
+    down, below = layer * _VALUE_BYTES, line * _VALUE_BYTES
+    for j in range(count):
+        at = source + index[j] * _VALUE_BYTES
+        w, v, u = tile[j], tile[_TILE + j], tile[2 * _TILE + j]
+        made[target + np.uint64(j)] = _of_four_pairs(at, at + below, at + down, at + down + below, w, v, u)
 
 
 @compiled
-def _fill_flat(values: Array, index: Array, v: Array, u: Array, line: Array, step: Array, made: Array) -> None:
+def _fill_flat(source: int, line: int, count: int, tile: Array, index: Array, made: Array, target: Any) -> None:
     """Between the four neighbours of a picture."""
-    for j in range(made.size):
-        made[j] = _between(values, index[j], line[j], step[j], v[j], u[j])
+    for j in range(count):
+        at = source + index[j] * _VALUE_BYTES
+        v, u = tile[_TILE + j], tile[2 * _TILE + j]
+        made[target + np.uint64(j)] = _of_two_pairs(at, at + line * _VALUE_BYTES, v, u)
 
 
 @compiled
-def _between(values: Array, at: Any, line: Any, step: Any, v: Any, u: Any) -> Any:
-    """Four neighbours of one layer."""
-    below = at + line
-    upper, lower = values[np.uint32(at)], values[np.uint32(below)]
-    upper += (values[np.uint32(at + step)] - upper) * u
-    lower += (values[np.uint32(below + step)] - lower) * u
-    return upper + (lower - upper) * v
-
-
-@compiled
-def _fade_out(left: Array, made: Array) -> None:
+def _fade_out(count: int, tile: Array, made: Array, target: Any) -> None:
     """Zeros from outside, whatever the border's nearest was."""
-    for j in range(made.size):
-        made[j] = made[j] * left[j] if left[j] > _ZERO else _ZERO
+    for j in range(count):
+        left = tile[3 * _TILE + j]
+        made[target + np.uint64(j)] = made[target + np.uint64(j)] * left if left > _ZERO else _ZERO
+
+
+@compiled
+def _steps(shape: Shape) -> Any:
+    """Values to the next layer and to the next line, where there is one."""
+    return shape[3] * shape[4] if shape[2] > 1 else 0, shape[4] if shape[3] > 1 else 0
+
+
+def _weighed(builder: Any, first: Any, second: Any, share: Any, one: Any) -> Any:
+    """Exactly the first for a share of 0, the second for 1; a product and the sum may be one instruction."""
+    fused = ["contract"]
+    products = (
+        builder.fmul(first, builder.fsub(one, share), flags=fused),
+        builder.fmul(second, share, flags=fused),
+    )
+    return builder.fadd(*products, flags=fused)
+
+
+def _pair_at(builder: Any, address: Any) -> Any:
+    pair = ir.VectorType(ir.FloatType(), 2)
+    return builder.load(builder.inttoptr(address, pair.as_pointer()), align=_VALUE_BYTES)
+
+
+def _spread(builder: Any, number: Any, count: int) -> Any:
+    alone = builder.insert_element(
+        ir.Constant(ir.VectorType(ir.FloatType(), count), ir.Undefined), number, ir.IntType(32)(0)
+    )
+    return builder.shuffle_vector(alone, alone, _lanes(*[0] * count))
+
+
+def _lanes(*numbers: int) -> Any:
+    return ir.Constant(ir.VectorType(ir.IntType(32), len(numbers)), list(numbers))
+
+
+def _ones(count: int) -> Any:
+    return ir.Constant(ir.VectorType(ir.FloatType(), count), [1.0] * count)
+
+
+def _of_pair(builder: Any, pair: Any, share: Any) -> Any:
+    first, second = (builder.extract_element(pair, ir.IntType(32)(at)) for at in range(2))
+    return _weighed(builder, first, second, share, ir.FloatType()(1.0))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _of_four_pairs(
+    typing_context: Any, a: Any, below_a: Any, b: Any, below_b: Any, w: Any, v: Any, u: Any
+) -> Any:
+    """Pairs at four addresses: of a layer `a` and the next, `b`, each at a line and the next; one value."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        *addresses, w, v, u = arguments
+        a, below_a, b, below_b = (_pair_at(builder, address) for address in addresses)
+        upper = builder.shuffle_vector(a, b, _lanes(0, 1, 2, 3))
+        lower = builder.shuffle_vector(below_a, below_b, _lanes(0, 1, 2, 3))
+        both = _weighed(builder, upper, lower, _spread(builder, v, 4), _ones(4))
+        first, second = (builder.shuffle_vector(both, both, _lanes(at, at + 1)) for at in (0, 2))
+        pair = _weighed(builder, first, second, _spread(builder, w, 2), _ones(2))
+        return _of_pair(builder, pair, u)
+
+    return types.float32(*[types.int64] * 4, *[types.float32] * 3), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _of_two_pairs(typing_context: Any, upper: Any, lower: Any, v: Any, u: Any) -> Any:
+    """Pairs at two addresses, of a line and the next; one value."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        *addresses, v, u = arguments
+        upper, lower = (_pair_at(builder, address) for address in addresses)
+        return _of_pair(builder, _weighed(builder, upper, lower, _spread(builder, v, 2), _ones(2)), u)
+
+    return types.float32(*[types.int64] * 2, *[types.float32] * 2), generate
 
 
 @compiled
@@ -258,7 +369,7 @@ def _index(shape: Shape, n: Any, z: Any, y: Any, x: Any) -> Any:
 @compiled
 def _volume(shape: Shape) -> Any:
     """Values of a channel."""
-    return np.uint64(shape[2] * shape[3] * shape[4])
+    return shape[2] * shape[3] * shape[4]
 
 
 @compiled
