@@ -116,11 +116,15 @@ class Fetcher:
             isinstance(part, LoadedPart) for part in self._fixed.values()
         )
         self._fixed[KEY] = LoadedPart(store.numbers["key_hash"][positions].view(np.int64))
-        self.unit = max(1, min(MAX_UNIT, UNIT_BYTES // max(self.bytes_per_row * batch_size, 1)))
+        self.unit = self.unit_of(UNIT_BYTES)
 
     @property
     def num_samples(self) -> int:
         return len(self._places)
+
+    def unit_of(self, num_bytes: int) -> int:
+        """Batches that together have so many bytes."""
+        return max(1, min(MAX_UNIT, num_bytes // max(self.bytes_per_row * self.batch_size, 1)))
 
     @property
     def bytes_per_row(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -247,10 +248,11 @@ class FastDataLoader:
             if spare.next_number == number and spare.is_usable and isinstance(spare, Lane) == has_lane:
                 return spare
             spare.close()
-        maker = BatchMaker(fetcher, batches, self._transfer, number + 1, self._seed)
+        make = partial(BatchMaker, fetcher, batches, self._transfer, number + 1, self._seed)
         if has_lane:
             assert isinstance(fetcher, Fetcher)
-            return Lane(maker, fetcher, number, *self.prefetching)
+            return Lane(make(Lane.unit_of(fetcher)), fetcher, number, *self.prefetching)
+        maker = make()
         return Prefetcher(maker, number, *self.prefetching, maker.unit)
 
 

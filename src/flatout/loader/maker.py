@@ -91,12 +91,20 @@ class BatchMaker:
     Args:
         first: from this batch on they are asked for in units, and many of these are looked up together.
         seed: what random crops are drawn from.
+        unit: batches that are best made at once; None: as many as the fetcher finds best.
     """
 
     def __init__(
-        self, fetcher: Fetches, batches: Batches, transfer: Transfer, first: int = 0, seed: int = 0
+        self,
+        fetcher: Fetches,
+        batches: Batches,
+        transfer: Transfer,
+        first: int = 0,
+        seed: int = 0,
+        unit: int | None = None,
     ) -> None:
-        self.unit = max(1, min(fetcher.unit, batches.num_batches // UNITS_PER_EPOCH))
+        unit = fetcher.unit if unit is None else unit
+        self.unit = max(1, min(unit, batches.num_batches // UNITS_PER_EPOCH))
         """Batches that are best made at once."""
         self._fetcher = fetcher
         self._batches = batches

@@ -95,7 +95,7 @@ class Prefetcher(Generic[Item]):
         reached as they are taken.
         """
         self.shape = (num_threads, depth)
-        self._num_ahead = min(max(1, num_threads * depth), self._belt.num_slots)
+        self._num_ahead = min(self._ahead_of(num_threads, depth), self._belt.num_slots)
         if not self._belt.is_closed:
             self._allow()
             self._hire(num_threads)
@@ -107,6 +107,10 @@ class Prefetcher(Generic[Item]):
 
     def _new_belt(self, make: Make[Item], first: int, unit: int, size: int) -> Belt:
         return Belt(make, first, unit, size)
+
+    def _ahead_of(self, num_threads: int, depth: int) -> int:
+        """Units that may be ready or under way."""
+        return max(1, num_threads * depth)
 
     def _next_unit(self) -> list[Item]:
         belt, number = self._belt, self._at
