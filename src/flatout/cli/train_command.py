@@ -94,10 +94,13 @@ def _run(
     Raises:
         Interrupted: Ctrl-C.
     """
-    from flatout.train import epoch_line, fit
+    from flatout.config import resolve_config
 
     overrides = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
-    numbers = {name: _number(overrides.get(name)) for name in _NUMBERS}
+    overrides |= {name: _number(overrides.get(name)) for name in _NUMBERS}
+    resolve_config(config or {}, overrides=overrides, sets=sets)  # what is wrong is said before torch is imported
+    from flatout.train import epoch_line, fit
+
     folders: list[Path] = []
     try:
         with ExitStack() as pages:
@@ -109,7 +112,7 @@ def _run(
 
             return fit(
                 config or {},
-                overrides={**overrides, **numbers},
+                overrides=overrides,
                 sets=sets,
                 resume=resume,
                 say=say,
