@@ -134,6 +134,42 @@ def test_parameters_of_another_batch_are_refused_by_torch() -> None:
         transform.alter(images((6, 1, 4, 4)), params)
 
 
+def test_states_of_another_batch_are_refused_by_torch() -> None:
+    x, noise = images((6, 1, 4, 4)), GPUImageNoise(p=1.0)
+    params = noise.sample(x, batch_keys(6))
+    with pytest.raises(RuntimeError, match="invalid for input"):
+        noise.alter(x, params._replace(states=params.states[:3]))
+
+
+def test_what_torch_makes_by_default_does_not_count() -> None:
+    x, chain = images(), GPUImageCompose([GPUContrast(p=1.0), GPUBrightness(p=1.0), GPUImageNoise(p=1.0)])
+    wanted = chain(x, batch_keys(6))
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert chain(x, batch_keys(6)).equal(wanted)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_what_a_subclass_does_counts_in_a_chain() -> None:
+    class Negative(GPUContrast):
+        def alter(self, x: torch.Tensor, params: Any, may_overwrite: bool = False) -> torch.Tensor:
+            return -x
+
+    x = images()
+    assert GPUImageCompose([Negative(p=1.0)])(x, batch_keys(6)).equal(-x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.uint8])
+def test_other_layouts_are_compiled_in_one_graph(dtype: torch.dtype) -> None:
+    x = images((2, 3, 6, 6)).mul(50).abs().to(dtype).to(memory_format=torch.channels_last)
+    chain = GPUImageCompose([GPUContrast(p=1.0), GPUBrightness(p=1.0), GPUImageNoise(p=1.0)])
+    params = chain.sample(x, batch_keys(2))
+    compiled = torch.compile(chain.apply, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x, params), chain.apply(x, params), rtol=1e-2, atol=1.01)
+
+
 def test_gamma_keeps_both_ends() -> None:
     x = images()
     y = GPUGamma((2.0, 2.0), p=1.0)(x, batch_keys(6)).flatten(1)

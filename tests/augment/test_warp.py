@@ -77,6 +77,21 @@ def test_the_border_is_exact() -> None:
     warp = still(torch.ones(2, dtype=torch.bool), (4, 4, 4))._replace(active=torch.ones(2, dtype=torch.bool))
     warp.matrix[:, 2, 3] = 3.0
     assert (resampled(x, warp._replace(is_exact=False), nearest=False, border=True) == x[..., 3:]).all()
+    x = torch.tensor([1.0, 1.0, float("nan"), 1.1]).expand(2, 1, 4, 4, 4)
+    assert (resampled(x, warp._replace(is_exact=False), nearest=False, border=True) == x[..., 3:]).all()
+
+
+def test_what_is_the_same_everywhere_stays_so() -> None:
+    x = torch.full((2, 1, 7, 9, 8), 1.1)
+    assert resampled(x, some_warp(tuple(x.shape)), nearest=False, border=True).equal(x)
+
+
+def test_samples_of_another_size_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = images((2, 1, 5, 6, 7))
+    warp = some_warp((2, 1, 4, 5, 9))._replace(active=torch.tensor([True, False]), stays=True)
+    found = resampled(x, warp, nearest=False, border=False)
+    wanted = by_torch(x, warp._replace(stays=False), monkeypatch, nearest=False, border=False)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

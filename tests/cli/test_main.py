@@ -204,6 +204,18 @@ def test_help_imports_nothing_heavy() -> None:
     assert not heavy & set(done.stderr.split())
 
 
+def test_what_is_wrong_with_a_training_is_said_before_torch_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("manifest: m.csv\nepoch: 3\n")
+    code = (
+        "import sys; from flatout.cli.main import main\n"
+        f"assert main(['train', '--config', {str(tmp_path / 'c.yaml')!r}]) == 2\n"
+        "print({'torch', 'lightning', 'monai', 'h5py'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "line 2: unknown key 'epoch'; did you mean 'epochs'?" in done.stderr
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
 def test_the_console_script_runs() -> None:
     script = Path(sys.executable).with_name("flatout")
     if not script.exists():

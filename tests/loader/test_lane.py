@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from tests.loader.breaking import make_store
 from tests.loader.epochs import WAIT_S, epoch_keys, keys_of, loader_of, producers
 
-from flatout.loader import copy_kernels, lane
+from flatout.loader import copy_kernels, fetch, lane, maker
 from flatout.loader.fetch import ReadRule
 from flatout.loader.lane import MOST_FAULTS, Lane
 from flatout.loader.loader import FastDataLoader
@@ -285,3 +286,42 @@ def test_without_numba_there_are_none(plain: StoreReader, monkeypatch: pytest.Mo
     for epoch in range(2):
         assert keys_of(loader) == epoch_keys(plain, epoch)
     assert type(stream_of(loader)) is Prefetcher
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "depth", "free_bytes", "wanted"),
+    [
+        (1, 1, 1 << 40, 2),  # half of the epoch's eight batches
+        (1, 7, 1 << 40, 4),  # as many batches as were asked for, in units of two
+        (1, 1, 1 << 10, 1),  # memory is short: what was asked for, and no more
+        (0, 4, 1 << 40, 1),
+    ],
+)
+def test_so_much_is_ready_ahead(
+    plain: StoreReader,
+    monkeypatch: pytest.MonkeyPatch,
+    num_workers: int,
+    depth: int,
+    free_bytes: int,
+    wanted: int,
+) -> None:
+    machine = lane.describe_machine(look_for_gpu=False)
+    monkeypatch.setattr(lane, "describe_machine", lambda **_: replace(machine, free_bytes=free_bytes))
+    monkeypatch.setattr(fetch, "UNIT_BYTES", 1)
+    loader = loader_of(plain, len(plain) // 8, num_workers=num_workers, prefetch_factor=depth)
+    monkeypatch.setattr(
+        lane,
+        "UNIT_BYTES",
+        2
+        * loader._kept.fetcher(
+            loader.store, loader._positions, loader.batch_size, loader._transfer, True
+        ).batch_bytes,
+    )
+    monkeypatch.setattr(maker, "UNITS_PER_EPOCH", 4)
+    keys_of(loader)
+    keys_of(loader)
+    stream = stream_of(loader)
+    assert isinstance(stream, Lane)
+    assert stream._maker.unit == (2 if num_workers else 1)
+    assert stream._num_ahead == wanted
+    loader.close()

@@ -52,18 +52,22 @@ class Straight(Intensity):
 def straightened(x: Tensor, curves: Sequence[Curve], may_overwrite: bool) -> Tensor:
     """A float32 or float64 image seen through curves one after another, of which the last may have noise."""
     chain = _Chain.of(curves, x.device)
-    out = x if can_overwrite(x, may_overwrite) else None
+    is_free = can_overwrite(x, may_overwrite)
     # Kernels do not check bounds: parameters of another batch go to torch, which says what is wrong. Other
     # layouts do, too: it keeps them.
-    is_fit = chain.active.shape[1] == len(x) and x.is_contiguous() and x.dtype == torch.float32
+    is_own = chain.active.shape[1] == len(x) == len(chain.states)
+    is_fit = is_own and x.is_contiguous() and x.dtype == torch.float32
     if is_fit and (kernels := host_kernels(x, *chain)) is not None:
-        out = new_batch(tuple(x.shape), x.dtype) if out is None else out
+        out = x if is_free else new_batch(tuple(x.shape), x.dtype)
         numbers = [array(one) for one in (chain.active.any(0), chain.factors, chain.shifts, chain.std)]
         states = array(chain.states ^ FIRST_NOISE).view(np.uint64)
         run_rows(kernels.straighten, len(x), array(x.flatten(1)), *numbers, states, array(out.flatten(1)))
         return out
     factor, shift, level = chain.of_moments(*moments(x))
-    made = torch.mul(x, each(factor, x), out=out).add_(each(shift, x))
+    made = x
+    if any(curve.factor is not None or curve.shift is not None for curve in curves):
+        factors, shifts = each(factor, x), each(shift, x)
+        made = x.mul_(factors).add_(shifts) if is_free else torch.addcmul(shifts, x, factors)
     if curves[-1].states is None:
         return made
     return made + normals(chain.states, math.prod(x.shape[1:])).view(x.shape) * each(level, x)
@@ -81,7 +85,9 @@ class _Chain(NamedTuple):
     @staticmethod
     def of(curves: Sequence[Curve], device: torch.device) -> _Chain:
         active, last = torch.stack([curve.active for curve in curves]), curves[-1]
-        ones, zeros = (torch.full((active.shape[1],), number, device=device) for number in (1.0, 0.0))
+        ones, zeros = (
+            torch.full((active.shape[1],), number, dtype=torch.float32, device=device) for number in (1.0, 0.0)
+        )
         return _Chain(
             active,
             torch.stack([ones if one.factor is None else one.factor for one in curves]).where(active, 1.0),

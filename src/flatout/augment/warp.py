@@ -155,7 +155,8 @@ def _by_kernel(name: str, x: Tensor, warp: Warp, border: bool) -> Tensor:
     flat, flat_made = (one.contiguous().view(-1) for one in (x, made))
     if name == "nearest":
         flat, flat_made = (one.view(_BITS[x.element_size()]) for one in (flat, flat_made))
-    active = [array(warp.active), warp.stays] if name == "linear" else []
+    stays = warp.stays and x.shape[2:] == warp.size
+    active = [array(warp.active), stays] if name == "linear" else []
     arrays = array(flat), shape, array(matrix), array(moved), *active, border, array(flat_made), new_shape
     run_rows(getattr(warp_kernels, name), new_shape[0] * math.prod(new_shape[2:4]), *arrays)
     return made

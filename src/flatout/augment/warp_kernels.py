@@ -289,13 +289,11 @@ def _steps(shape: Shape) -> Any:
 
 
 def _weighed(builder: Any, first: Any, second: Any, share: Any, one: Any) -> Any:
-    """Exactly the first for a share of 0, the second for 1; a product and the sum may be one instruction."""
-    fused = ["contract"]
-    products = (
-        builder.fmul(first, builder.fsub(one, share), flags=fused),
-        builder.fmul(second, share, flags=fused),
-    )
-    return builder.fadd(*products, flags=fused)
+    """Exactly the second for a share of 1, whatever the first is: it is what lies beside the border's nearest.
+    A product and its sum may be one instruction."""
+    apart = builder.fmul(builder.fsub(second, first), share, flags=["contract"])
+    between = builder.fadd(first, apart, flags=["contract"])
+    return builder.select(builder.fcmp_ordered("==", share, one), second, between)
 
 
 def _pair_at(builder: Any, address: Any) -> Any:

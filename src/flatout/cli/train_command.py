@@ -98,7 +98,9 @@ def _run(
 
     overrides = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
     overrides |= {name: _number(overrides.get(name)) for name in _NUMBERS}
-    resolve_config(config or {}, overrides=overrides, sets=sets)  # what is wrong is said before torch is imported
+    resolve_config(
+        config or {}, overrides=overrides, sets=sets
+    )  # what is wrong is said before torch is imported
     from flatout.train import epoch_line, fit
 
     folders: list[Path] = []

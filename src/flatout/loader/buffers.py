@@ -21,13 +21,13 @@ from flatout.types import Array
 WINDOW = 256
 """Takes after which half of the buffers that lay idle all the while go back to the system: a consumer may
 have held a whole epoch once, which is no reason to keep its memory for good."""
-SPARE = 4
-"""Idle buffers that are always kept: they are wanted when something held a producer up, and to allocate 10 MB
-takes 2 ms just then."""
-
+SPARE, SPARE_BYTES = 4, 40 << 20
+"""Idle buffers that are always kept, as many as fit: they are wanted when something held a producer up, and to
+allocate 10 MB takes 2 ms just then."""
 
 HUGE_BYTES = 4 << 20
-"""From this size on NumPy asks for huge pages. Units are a little smaller, and a twelfth faster there."""
+"""From this size on NumPy asks for huge pages. Units of producers are a little smaller, and a twelfth faster
+there."""
 
 
 class _Loan(weakref.ref[Array]):
@@ -91,7 +91,8 @@ class FreeBuffers:
         self._num_taken += 1
         if self._num_taken < WINDOW:
             return
-        del self._free[: max(0, self._num_idle - SPARE) // 2]
+        spare = min(SPARE, SPARE_BYTES // max(1, max((one.nbytes for one in self._free), default=0)))
+        del self._free[: max(0, self._num_idle - spare) // 2]
         self._num_taken, self._num_idle = 0, len(self._free)
 
 

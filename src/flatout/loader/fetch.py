@@ -124,7 +124,12 @@ class Fetcher:
 
     def unit_of(self, num_bytes: int) -> int:
         """Batches that together have so many bytes."""
-        return max(1, min(MAX_UNIT, num_bytes // max(self.bytes_per_row * self.batch_size, 1)))
+        return max(1, min(MAX_UNIT, num_bytes // max(1, self.batch_bytes)))
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of a batch of samples of mean size."""
+        return self.bytes_per_row * self.batch_size
 
     @property
     def bytes_per_row(self) -> int:

@@ -20,6 +20,7 @@ from flatout.errors import LoaderError
 from flatout.loader.announce import all_major_faults
 from flatout.loader.fetch import Fetcher
 from flatout.loader.fixed import STREAM_BYTES, OneRange, stream_rows
+from flatout.loader.machine import describe_machine
 from flatout.loader.maker import BatchMaker, Fetches, Planned
 from flatout.loader.parts import GatheredPart
 from flatout.loader.prefetch import GONE, Belt, Prefetcher
@@ -28,15 +29,19 @@ from flatout.types import Array
 
 LANE_BYTES = 64 << 20
 """Splits below this are not worth the half second that Numba takes to be imported."""
-UNIT_BYTES = 32 << 20
-"""Batches are copied and handed over together up to this size, small ones up to fewer of them."""
+UNIT_BYTES = 20 << 20
+"""Batches are copied and handed over together up to this size, and `MAX_UNIT` of them. Who keeps one of them
+keeps the memory of all."""
 AHEAD_BYTES = 192 << 20
-"""At least so much is ready or under way, but not more than half of the split. As a share of the best round of
-the bare gather: batches of 1 MB 0.70 in units of 3 MB with 12 ahead, 0.86 to 0.88 of 8 to 12 with 64, 0.91 of
-16 with 192; of 10 MB 0.87 one by one with 40, 0.96 in fours with 192; of 20 MB 0.90 with 80, 0.96 with 192."""
+"""So much is ready or under way, whatever `prefetch_factor` says, up to half of an epoch and `FREE_SHARE`. As a
+share of the best round of the bare gather: batches of 1 MB 0.70 in units of 3 MB with 12 ahead, 0.86 to 0.88 of
+8 to 12 with 64, 0.91 of 16 with 192; of 10 MB 0.87 one by one with 40, 0.95 in twos with 128; of 20 MB 0.90
+with 80, 0.96 with 192."""
+FREE_SHARE = 1 / 32
+"""Of the memory that is free when a stream begins."""
 NAP_S = 2e-5
 """Between two looks at a unit that a producer is at."""
-WINDOW = 32
+WINDOW = 8
 """Units over which the pages are counted that this process had to wait for."""
 MOST_FAULTS = 32
 """Such pages in a window, or in an epoch before: with more, rows are announced."""
@@ -88,9 +93,9 @@ class Lane(Prefetcher[Sent]):
         super().__init__(maker, first, num_threads, depth, maker.unit)
 
     @staticmethod
-    def unit_of(fetcher: Fetcher) -> int:
-        """Batches that are best copied at once."""
-        return fetcher.unit_of(UNIT_BYTES)
+    def unit_of(fetcher: Fetcher, num_threads: int) -> int:
+        """Batches that are best copied at once; few where nobody copies ahead."""
+        return fetcher.unit_of(UNIT_BYTES) if num_threads else fetcher.unit
 
     @property
     def is_usable(self) -> bool:
@@ -100,10 +105,14 @@ class Lane(Prefetcher[Sent]):
         return _LaneBelt(first, unit, size, list(self._copied.values()))
 
     def _ahead_of(self, num_threads: int, depth: int) -> int:
-        row_bytes = max(1, self._fetcher.bytes_per_row)
-        num_rows = min(AHEAD_BYTES // row_bytes, self._fetcher.num_samples // 2)
-        num_units = num_rows // (self._fetcher.batch_size * self._maker.unit)
-        return max(super()._ahead_of(num_threads, depth), num_units)
+        """`depth` counts units of the size that producers have, of which several may be one here."""
+        if not num_threads:
+            return 1
+        unit = self._maker.unit
+        asked = num_threads * depth * min(unit, self._fetcher.unit)
+        free = describe_machine(look_for_gpu=False).free_bytes
+        most = int(min(AHEAD_BYTES, free * FREE_SHARE)) // max(1, self._fetcher.batch_bytes)
+        return max(-(-asked // unit), min(most, self._maker.num_batches // 2) // unit)
 
     def _next_unit(self) -> list[Sent]:
         belt, number = self._belt, self._at

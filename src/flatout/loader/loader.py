@@ -251,7 +251,7 @@ class FastDataLoader:
         make = partial(BatchMaker, fetcher, batches, self._transfer, number + 1, self._seed)
         if has_lane:
             assert isinstance(fetcher, Fetcher)
-            return Lane(make(Lane.unit_of(fetcher)), fetcher, number, *self.prefetching)
+            return Lane(make(Lane.unit_of(fetcher, self.prefetching[0])), fetcher, number, *self.prefetching)
         maker = make()
         return Prefetcher(maker, number, *self.prefetching, maker.unit)
 

@@ -106,6 +106,8 @@ class BatchMaker:
         unit = fetcher.unit if unit is None else unit
         self.unit = max(1, min(unit, batches.num_batches // UNITS_PER_EPOCH))
         """Batches that are best made at once."""
+        self.num_batches = batches.num_batches
+        """Of an epoch, on this rank."""
         self._fetcher = fetcher
         self._batches = batches
         self._lookup = batches.lookup()
