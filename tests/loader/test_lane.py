@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.loader.breaking import make_store
 from tests.loader.epochs import WAIT_S, epoch_keys, keys_of, loader_of, producers
 
-from flatout.loader import copy_kernels, fetch, lane, maker
+from flatout.loader import buffers, copy_kernels, fetch, lane, maker
 from flatout.loader.fetch import ReadRule
 from flatout.loader.lane import MOST_FAULTS, Lane
 from flatout.loader.loader import FastDataLoader
@@ -325,3 +325,27 @@ def test_so_much_is_ready_ahead(
     assert stream._maker.unit == (2 if num_workers else 1)
     assert stream._num_ahead == wanted
     loader.close()
+
+
+def test_buffers_of_units_that_nobody_took_are_used_again(
+    plain: StoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocated: list[int] = []
+    allocate = buffers._allocated
+
+    def count(shape: tuple[int, ...], dtype: Any) -> Any:
+        allocated.append(shape[0])
+        return allocate(shape, dtype)
+
+    monkeypatch.setattr(buffers, "_allocated", count)
+    loader = loader_of(plain, 4, num_workers=1)
+    keys_of(loader)
+    keys_of(loader)
+    next(iter(loader))  # the rest of this epoch is left lying
+    before = len(allocated)
+    for _ in range(5):
+        cursor = iter(loader)
+        next(cursor)
+        assert isinstance(cursor._stream, Lane)
+        del cursor
+    assert len(allocated) == before

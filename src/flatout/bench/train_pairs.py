@@ -20,12 +20,8 @@ NUM_WARM = 2
 """Steps before the timed ones of a round, which begins with one batch ready."""
 FIRST_STEPS = 4
 """Of the first pair, which warms up and tells how long a round takes."""
-PAIR_SHARE = 8.0
+PAIR_SHARE = 4.0
 """Rounds of `seconds` that each process has time for; a pair takes two."""
-ROUND_S = 0.7
-LEAST_STEPS = 4
-"""Rounds of pairs are short, at least so many steps: what else the machine does changes within seconds. With
-three pairs of 3 s a process of slow steps, five processes of one run had 0.87, 0.92, 0.96, 0.99 and 1.02."""
 LEAST_PAIRS = 2
 MOST_PAIRS = 40
 
@@ -46,7 +42,7 @@ def run_pairs(entry: Entry, steps: int, seconds: float, say: Callable[[str], Non
 
     Args:
         entry: of an alternating contestant.
-        steps: timed ones of a round at the most.
+        steps: timed ones of a round.
 
     Raises:
         FlatoutError: one failed, or the two sides had different samples.
@@ -55,8 +51,8 @@ def run_pairs(entry: Entry, steps: int, seconds: float, say: Callable[[str], Non
     for number in range(NUM_PROCESSES):
         with Contestant("fast and resident", entry.to_json()).running() as contestant:
             first = _pair(contestant, FIRST_STEPS, number % 2 == 0)
-            own_steps, num_pairs = plan_pairs([step_s(side) for side in first], steps, seconds)
-            pairs = [_pair(contestant, own_steps, (number + at) % 2 == 1) for at in range(num_pairs)]
+            num_pairs = plan_pairs([step_s(side) * steps for side in first], seconds)
+            pairs = [_pair(contestant, steps, (number + at) % 2 == 1) for at in range(num_pairs)]
         if any(pair.fast["keys"] != pair.resident["keys"] for pair in pairs):
             raise FlatoutError("the two sides of a pair of rounds had different samples")
         found.append(pairs)
@@ -64,11 +60,9 @@ def run_pairs(entry: Entry, steps: int, seconds: float, say: Callable[[str], Non
     return found
 
 
-def plan_pairs(steps_s: Sequence[float], most_steps: int, seconds: float) -> tuple[int, int]:
-    """Steps of a round, and how many pairs of such a process has time for."""
-    num_steps = max(min(LEAST_STEPS, most_steps), min(most_steps, int(ROUND_S / max(steps_s))))
-    pair_s = sum(steps_s) * (num_steps + NUM_WARM)
-    return num_steps, max(LEAST_PAIRS, min(MOST_PAIRS, int(PAIR_SHARE * seconds / pair_s)))
+def plan_pairs(walls_s: Sequence[float], seconds: float) -> int:
+    """How many pairs a process has time for."""
+    return max(LEAST_PAIRS, min(MOST_PAIRS, int(PAIR_SHARE * seconds / sum(walls_s))))
 
 
 def ratio_of(of: Callable[[Figures], float], found: Pairs) -> float:

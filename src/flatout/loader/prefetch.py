@@ -220,6 +220,9 @@ class Belt:
         """No more units are made."""
         self.is_closed = True
 
+    def clear(self) -> None:
+        """Nobody makes or takes units any more."""
+
     def items_of(self, number: int) -> tuple[int, int]:
         """Number of the first item of a unit, and how many it has."""
         return self._first + (1 + (number - 1) * self._unit if number else 0), self._unit if number else 1
@@ -283,6 +286,8 @@ def _close(belt: Belt, threads: list[_Producer], pid: int, timeout_s: float | No
         # Those of one loader share its cache.
         if not isinstance(threading.current_thread(), _Producer):
             _join(threads, timeout_s)
+            if not any(thread.is_alive() for thread in threads):
+                belt.clear()
     finally:
         if threads:
             switching.leave()
