@@ -7,9 +7,9 @@ samples: none), to a place of the input, which may lie anywhere. Indices are uns
 does not count from the end: half the time for a picture.
 
 Between neighbours: where the values come from is found for some of a row at a time and without a branch, in one
-piece of memory whose parts lie at known distances, so that the compiler uses vectors and needs not ask which
-arrays overlap. Two neighbours along the last axis lie side by side
-and come by one load, the four pairs of a volume are weighed in one vector of four.
+piece of memory whose parts lie at known distances, so that the compiler uses vectors and need not ask which
+arrays overlap. Two neighbours along the last axis lie side by side and come by one load; the four pairs of a
+volume are weighed in vectors of four numbers.
 The nearest: the part of a row that surely comes from inside is done without looking at bounds.
 
 All in one file: Numba looks at no other to tell whether what it keeps on disk is up to date.

@@ -35,7 +35,7 @@ Unit = tuple[Array, list[dict[str, Any]]]
 
 
 def hand_over(case: LoadCase, store: Path, scratch: Path) -> Callable[[], Batches]:
-    """Endless batches of `x` and `y` in units of the size that the loader has found best."""
+    """Endless batches of `x` and `y` in units of the size that the loader's producers have."""
     reader = StoreReader(store)
     spec = reader.fields["x"]
     everything = np.arange(case.num_samples)

@@ -98,9 +98,8 @@ def _run(
 
     overrides = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
     overrides |= {name: _number(overrides.get(name)) for name in _NUMBERS}
-    resolve_config(
-        config or {}, overrides=overrides, sets=sets
-    )  # what is wrong is said before torch is imported
+    # What is wrong with it is said before torch is imported, which takes seconds.
+    resolve_config(config or {}, overrides=overrides, sets=sets)
     from flatout.train import epoch_line, fit
 
     folders: list[Path] = []

@@ -34,9 +34,8 @@ UNIT_BYTES = 20 << 20
 keeps the memory of all."""
 AHEAD_BYTES = 192 << 20
 """So much is ready or under way, whatever `prefetch_factor` says, up to half of an epoch and `FREE_SHARE`. As a
-share of the best round of the bare gather: batches of 1 MB 0.70 in units of 3 MB with 12 ahead, 0.86 to 0.88 of
-8 to 12 with 64, 0.91 of 16 with 192; of 10 MB 0.87 one by one with 40, 0.95 in twos with 128; of 20 MB 0.90
-with 80, 0.96 with 192."""
+share of the limit that `bench load` prints: batches of 1 MB 0.69 in units of 3 MB with 12 ahead, 0.98 in units
+of 16 with 192."""
 FREE_SHARE = 1 / 32
 """Of the memory that is free when a stream begins."""
 NAP_S = 2e-5
