@@ -38,7 +38,7 @@ def parse(text: bytes, where: str) -> Any:
     try:
         return json.loads(text.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:  # wrong bytes, wrong JSON, numbers and nests without end
-        raise RecordError(f"{where} is not whole, or no JSON: {_first_line(error)}") from error
+        raise RecordError(f"{where} is cut off, or no JSON at all: {_first_line(error)}") from error
 
 
 def build(kind: type[Made], document: Any, where: str) -> Made:

@@ -80,6 +80,39 @@ def test_a_crash_has_the_scripts_exit_code(here: Path, capfd: pytest.CaptureFixt
     assert "exit code 3" in capfd.readouterr().err
 
 
+def test_options_behind_the_script_are_told_to_be_the_scripts(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = scripts.write(here, "import sys; print('got', sys.argv[1:])")
+    assert main(["doctor", str(script), "--try", "--steps", "20"]) == 0
+    shown = capfd.readouterr()
+    assert "got ['--try', '--steps', '20']" in shown.out
+    assert f"flatout doctor --try {script}" in shown.err
+    assert main(["doctor", str(script), "--steps", "20"]) == 0
+    assert "goes to the script" not in capfd.readouterr().err
+
+
+def test_a_script_without_a_loader_is_told_what_is_watched(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = scripts.write(here, "print('hello')")
+    assert main(["doctor", "--report", "page.html", str(script)]) == 0
+    shown = capfd.readouterr()
+    assert "No training step could be measured" in shown.out
+    assert "torch.utils.data.DataLoader" in shown.err
+    assert f"report   {here / 'page.html'}" in shown.err
+
+
+def test_a_mistake_in_the_script_is_all_that_is_told_of_it(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = scripts.write(here, "def f(:\n")
+    assert main(["doctor", str(script)]) == 1
+    shown = capfd.readouterr()
+    assert "SyntaxError" in shown.err
+    assert "DataLoader" not in shown.err + shown.out
+
+
 def test_a_script_that_is_not_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "nothing.py"]) == 2
     assert "nothing.py is no file" in capsys.readouterr().err

@@ -184,3 +184,26 @@ def test_a_loader_and_a_dataset_that_are_made_anew_in_each_epoch(tmp_path: Path)
     assert len(record.steps) > 8  # of more than one epoch
     assert [loader.name for loader in record.loaders] == ["train", "evaluate"]
     assert not (tmp_path / "done").exists()
+
+
+READ_BEFORE = (
+    scripts.HEAD
+    + """
+for batch in list(DataLoader(Slow(), batch_size=8)):
+    train_step(batch)
+"""
+)
+
+
+def test_batches_that_are_all_read_before_training(tmp_path: Path) -> None:
+    record = run(tmp_path, READ_BEFORE)
+    (told,) = record.warnings
+    assert "had read before" in told
+    assert ": 32 in" in told
+    assert not record.steps
+
+
+def test_batches_that_nobody_trains_on(tmp_path: Path) -> None:
+    record = run(tmp_path, scripts.HEAD + "for batch in DataLoader(Slow(), batch_size=8):\n    pass\n")
+    (told,) = record.warnings
+    assert told.startswith("32 batches came and no backward followed")

@@ -57,7 +57,7 @@ def test_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert doctor.read_bytes() == before
     doctor.write_bytes(before[:500])
     assert main(["report", str(doctor), "-o", str(tmp_path / "x.html")]) == 1
-    assert "is not whole, or no JSON" in capsys.readouterr().err
+    assert "is cut off, or no JSON at all" in capsys.readouterr().err
     assert not (tmp_path / "x.html").exists()
     assert main(["report", str(tmp_path / "none"), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["error"]["type"] == "RecordError"

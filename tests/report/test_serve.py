@@ -186,7 +186,7 @@ def test_a_record_that_is_away_for_a_while(run: Path) -> None:
     (run / "run.json").write_text('{"version": 1, "sta')
     clock.now += 2
     broken = follower.newest()
-    assert b"is not whole, or no JSON" in broken.page
+    assert b"is cut off, or no JSON at all" in broken.page
     assert b"640 samples/s" in broken.page, "what it said before stays"
     assert broken.record == whole.record
     (run / "run.json").unlink()
@@ -196,7 +196,7 @@ def test_a_record_that_is_away_for_a_while(run: Path) -> None:
     clock.now += 2
     mended = follower.newest()
     assert b"finished" in mended.page
-    assert b"not whole" not in mended.page
+    assert b"cut off" not in mended.page
 
 
 def test_a_run_that_has_not_begun(tmp_path: Path) -> None:
@@ -206,9 +206,22 @@ def test_a_run_that_has_not_begun(tmp_path: Path) -> None:
     waiting = follower.newest()
     assert b"There is no record to show yet" in waiting.page
     assert waiting.record is None
+    assert "has no run.json yet" in follower.trouble()
     write_run(tmp_path)
     clock.now += 2
     assert b"640 samples/s" in follower.newest().page
+    assert follower.trouble() == ""
+
+
+def test_a_folder_that_is_no_run_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Dashboard, "wait", lambda self: None)
+    assert main(["dashboard", str(tmp_path)]) == 0
+    assert f"nothing to show yet: {tmp_path} is no run folder" in capsys.readouterr().err
+    write_run(tmp_path)
+    assert main(["dashboard", str(tmp_path)]) == 0
+    assert "nothing to show" not in capsys.readouterr().err
 
 
 def test_the_record_of_the_doctor_is_served_too(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flatout.cli.options import JsonOption
-from flatout.cli.output import emit_json, error_console
+from flatout.cli.output import emit_json, error_console, say
 from flatout.report import Dashboard
 
 
@@ -30,6 +30,8 @@ def dashboard(
         if as_json:
             emit_json({"address": served.address})
         error_console().print(f"dashboard  {served.address}   (Ctrl-C ends it)", markup=False)
+        if why := served.trouble():
+            say(f"there is nothing to show yet: {why}; the page looks again every few seconds")
         try:
             served.wait()
         except KeyboardInterrupt:

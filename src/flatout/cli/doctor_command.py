@@ -12,6 +12,7 @@ import typer
 from flatout.cli.options import JsonOption
 from flatout.cli.output import emit_json, error_console, say
 from flatout.errors import ConfigError
+from flatout.units import bytes_text
 
 if TYPE_CHECKING:
     from flatout.doctor.record import DoctorRecord
@@ -64,6 +65,11 @@ def doctor(
         raise ConfigError("--try stops the script when it has tried everything; leave --full out")
     for name, place in (("--report", report), ("--output", output)):
         _check_place(name, place)
+    if misplaced := _own_options(command[1:]):
+        say(
+            f"{', '.join(misplaced)} behind {command[0]} goes to the script; the doctor's own options stand in "
+            f"front of it: flatout doctor {' '.join(misplaced)} {command[0]}"
+        )
     record = _observed(command, is_module, steps, full, tries, flags, time_limit, as_json)
     if output is not None:
         _write(record, output)
@@ -77,6 +83,7 @@ def doctor(
         from flatout.cli.doctor_table import show
 
         show(record)
+    _confirm(report=report, record=output)
     if record.exit.code == INTERRUPTED:
         raise SystemExit(INTERRUPTED)  # typer's own Exit would be reported once more, as an error
     if record.exit.code:
@@ -107,6 +114,21 @@ def _observed(
         stdout=STANDARD_ERROR if as_json else None,
         say=say if error_console().is_terminal or not as_json else lambda _: None,
     )
+
+
+def _own_options(arguments: list[str]) -> list[str]:
+    """Those that the doctor would have understood: whoever puts them behind the script means the doctor.
+
+    --steps, --output and --time-limit are left alone: many scripts have them.
+    """
+    return [name for name in ("--try", "--json", "--report", "--flags", "--full") if name in arguments]
+
+
+def _confirm(**written: Path | None) -> None:
+    for name, place in written.items():
+        if place is not None:
+            size = bytes_text(place.stat().st_size)
+            error_console().print(f"{name:<8} {place.absolute()} ({size})", markup=False)
 
 
 def _check_place(name: str, place: Path | None) -> None:

@@ -52,6 +52,14 @@ class FunctionCost:
     seconds_per_batch: float
     calls_per_batch: float
     """0: not counted, as for calls of compiled code."""
+    caller: str = ""
+    """File of the user's line that calls a library's function; empty for the user's own."""
+    caller_line: int = 0
+
+    @property
+    def users_line(self) -> tuple[str, int]:
+        """File and line in the user's own code: the call, or the function itself."""
+        return (self.caller, self.caller_line) if self.caller else (self.file, self.line)
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,8 @@ def _too_many(case: Case) -> str:
 
 
 def _slow_decode(case: Case) -> str:
-    found = costliest(case)
-    what = f", {found.name} most of it" if found else ""
+    found = costliest(case) if case.stages_s > 0 else None
+    what = f", {found.name} {share(min(1.0, found.seconds_per_batch / case.stages_s))} of it" if found else ""
     return f"a batch takes {duration(case.make_s)} to read and decode{what}"
 
 
@@ -82,6 +82,8 @@ def _within_noise(case: Case) -> str:
 def _unknown(case: Case) -> str:
     if case.record.exit.error is not None:
         return "The script failed before there was anything to measure: see its own traceback."
+    if not case.record.steps:
+        return "No training step could be measured, so there is nothing to say about it."
     return f"Only {count(len(case.record.steps), 'training step')} could be measured: too few to say anything."
 
 

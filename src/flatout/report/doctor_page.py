@@ -200,7 +200,8 @@ def _loader(loader: LoaderFacts) -> Table:
     rows = [[Cell(name), number(text)] for name, text in known if text != ABSENT]
     dearest = sorted(loader.functions, key=lambda cost: -cost.seconds_per_batch)[:MOST_FUNCTIONS]
     for cost in dearest:
-        place = f"{cost.name} ({cost.file}:{cost.line})"
+        file, line = cost.users_line
+        place = f"{cost.name} ({file}:{line})"
         told = f"{SECONDS.text(cost.seconds_per_batch)} a batch"
         if cost.calls_per_batch > 0:
             told += f", {PLAIN.text(cost.calls_per_batch)} calls"

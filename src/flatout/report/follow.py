@@ -45,6 +45,7 @@ class Follower:
         self._state: object = None
         """What the page was made of; the same again gives the same page."""
         self._next_look = 0.0
+        self._trouble = ""
 
     def newest(self) -> Served:
         """The page as of now, or of a moment ago."""
@@ -56,32 +57,37 @@ class Follower:
                 self._next_look = self._clock() + max(LEAST_PAUSE_S, PAUSES_PER_LOOK * took)
             return self._served
 
+    def trouble(self) -> str:
+        """Why there is no record to show; empty: there is one."""
+        self.newest()
+        return self._trouble if self._record is None else ""
+
     def _look(self, before: Served | None) -> Served:
-        trouble, stamp = "", self.place.stamp()
+        self._trouble, stamp = "", self.place.stamp()
         try:
             if stamp is None or not isinstance(self._state, tuple) or self._state[0] != stamp:
                 text = self.place.read()
                 if text != self._text:
                     self._record, self._text = parse_record(text, self.place.address), text
         except FlatoutError as error:  # a disk that is away for a while, a folder that is not there yet
-            trouble = str(error)
-        state = (None if trouble else stamp, self._text, trouble, self._stale_minutes())
+            self._trouble = str(error)
+        state = (None if self._trouble else stamp, self._text, self._trouble, self._stale_minutes())
         if before is not None and state == self._state:
             return before
         self._state = state
-        return Served(render_html(self._page(trouble), is_live=True).encode("utf-8"), self._text)
+        return Served(render_html(self._page(), is_live=True).encode("utf-8"), self._text)
 
-    def _page(self, trouble: str) -> Page:
+    def _page(self) -> Page:
         if self._record is None:
-            return waiting_page(self.place.address, trouble)
+            return waiting_page(self.place.address, self._trouble)
         try:
             page = page_of(self._record)
         except FlatoutError as error:
             return waiting_page(self.place.address, str(error))
-        if not trouble:
+        if not self._trouble:
             return page
         return replace(
-            page, alarm="\n".join(filter(None, [page.alarm, trouble, "This is what it said before."]))
+            page, alarm="\n".join(filter(None, [page.alarm, self._trouble, "This is what it said before."]))
         )
 
     def _stale_minutes(self) -> int:

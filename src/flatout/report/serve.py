@@ -63,6 +63,10 @@ class Dashboard:
         """Where a browser finds it."""
         return f"http://{LOOPBACK}:{self._server.server_address[1]}/"
 
+    def trouble(self) -> str:
+        """Why the page shows no record yet; empty: it shows one."""
+        return self._server.follower.trouble()
+
     def wait(self) -> None:
         """Serve until it is closed, or the process interrupted."""
         while self._thread.is_alive():

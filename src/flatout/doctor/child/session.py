@@ -20,6 +20,7 @@ from flatout.doctor.child.watch import WATCH, Own
 from flatout.doctor.observe.settings import ObserveSettings
 from flatout.doctor.patches.frames import users_place
 from flatout.doctor.patches.modules import CALLS, COUNTED_STEPS
+from flatout.doctor.progress import Progress, write_progress
 from flatout.doctor.stopping import EnoughSeen
 
 SHORT_STEPS = 20
@@ -161,8 +162,14 @@ class Session:
             with Own(WATCH):
                 self._describe_loaders()
                 WATCH.flush()
+                self._write_progress(is_enough=False)
         if self._plan is None and self._has_seen_enough():
             self._begin_plan(iterator)
+
+    def _write_progress(self, *, is_enough: bool) -> None:
+        settings, seconds = self.settings, perf_counter() - self._started_at
+        of = None if settings.is_full else settings.num_steps + settings.num_warmup
+        write_progress(WATCH.log.folder, Progress(self.num_steps, of, seconds, is_enough))
 
     def _has_seen_enough(self) -> bool:
         settings = self.settings
@@ -200,6 +207,7 @@ class Session:
             _safely(self.on_observed)
             self._describe_loaders()
             WATCH.flush()  # a script that is killed while batches are replayed has its steps in the record
+            self._write_progress(is_enough=True)
         self.base = LoaderSource("base", lambda: self.torch_iterate(seen.loader), self.torch_advance, iterator)
         self._plan = self.make_plan(self) if self.make_plan is not None else None
         self._next_block()

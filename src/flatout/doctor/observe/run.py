@@ -14,6 +14,7 @@ from flatout.doctor.child.log import read_rows
 from flatout.doctor.launch.run import Ended, Script, launch
 from flatout.doctor.observe.settings import ObserveSettings
 from flatout.doctor.record import DoctorRecord, Exit
+from flatout.doctor.rules.words import count, duration
 from flatout.doctor.steps.cut import Steps, steps_of, sync_points_of, with_logging
 from flatout.doctor.steps.facts import facts_of, log_share, only_training, overhead_of
 from flatout.doctor.steps.loaders import Made, loader_facts, made_by
@@ -123,10 +124,15 @@ def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSetting
         f"the script wrote over {path} while it was observed" for path in trace.facts.get("overwritten") or ()
     ]
     found += [f"a measurement after the observed steps failed: {why}" for why in trace.failures]
+    if ended.code and not steps.steps:
+        return found  # its own error is the news
     if not trace.nexts:
-        found.append("no batch of a torch DataLoader was read in the script's main thread")
+        found.append(
+            "no batch of a torch.utils.data.DataLoader was read where the script trains; those are what the "
+            "doctor watches. A training with flatout's own loader keeps its times itself: flatout report RUN"
+        )
     elif trace.train_number is None:
-        found.append("no backward followed a batch: nothing was trained while it was observed")
+        found.append(_why_untrained(trace))
     elif trace.observed_until is None and not settings.is_full and len(steps.steps) < settings.num_steps:
         found.append(
             f"the script ended after {len(steps.steps) + steps.num_warmup} steps, before resident batches "
@@ -137,6 +143,22 @@ def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSetting
             "the script ended before enough resident batches were replayed; the ceiling is told from its waits"
         )
     return found
+
+
+def _why_untrained(trace: Trace) -> str:
+    """Batches were read and none of them was followed by a backward."""
+    read = [each for each in trace.nexts if each.num_samples]
+    if not any(span.phase == "backward" for span in trace.spans):
+        return (
+            f"{count(len(read), 'batch', 'batches')} came and no backward followed: nothing was trained while "
+            "it was observed. If training begins later, give the script arguments that begin it sooner"
+        )
+    taken_s = sum(each.end - each.start for each in trace.nexts)
+    return (
+        f"the script trains on batches that it had read before, as list(loader) does: {len(read):,} in "
+        f"{duration(taken_s)}. No step of it reads one, so none waits for data; to have its loader measured, "
+        "let the loop run over the loader itself"
+    )
 
 
 def _machine() -> dict[str, Any]:

@@ -46,10 +46,11 @@ def advise_cache(case: Case) -> Remedy | None:
     # Each rank makes the samples of its own batches; the folder is one for all.
     fill_s = loader.num_samples / max(loader.batch_size or 1, 1) * case.make_s / case.num_ranks
     disk = f"{bytes_text(case.dataset_bytes)} on the disk, " if case.dataset_bytes is not None else ""
-    how = 'dataset = flatout.cached(dataset, "cache")'
+    how = 'import flatout; dataset = flatout.cached(dataset, "cache")'
     if is_random:
         how = (
-            'dataset = flatout.cached(dataset, "cache", transform=augment), the random part moved into augment'
+            'import flatout; dataset = flatout.cached(dataset, "cache", transform=augment), '
+            "the random part moved into augment"
         )
     return Remedy(
         name="cache",
@@ -79,7 +80,8 @@ def advise_preload(case: Case) -> Remedy | None:
             num_workers=0, uneven_s=0.0, here_s=hit_s(case) + _collate_here_s(case)
         ),
         cost=f"{bytes_text(needed)} of memory" + (" of each rank" if case.num_ranks > 1 else ""),
-        how='flatout.cached(dataset, "cache") and DataLoader(..., num_workers=0); or samples = list(dataset)',
+        how='import flatout; dataset = flatout.cached(dataset, "cache"), and DataLoader(..., num_workers=0); '
+        "or samples = list(dataset)",
         settings={"cache": True, "num_workers": 0},
     )
 
@@ -92,7 +94,7 @@ def advise_batch_augment(case: Case) -> Remedy | None:
     measured_s = case.facts.augment_here_s
     batched_s = BATCHED * spent_s * case.undisturbed if measured_s is None else measured_s
     found = costliest(case, "augment")
-    where = f" ({found.name}, {place(found.file, found.line)})" if found else ""
+    where = f" ({found.name}, {place(*found.users_line)})" if found else ""
     return Remedy(
         name="batch_augment",
         evidence=f"augmentation of single samples{where} takes {duration(spent_s)} of the "
@@ -115,7 +117,7 @@ def advise_collate(case: Case) -> Remedy | None:
     if stage_share(case, "collate") < 0.25 or case.has_default_collate:
         return None
     found = next((f for f in case.loader.functions if "collate" in f.name.lower()), None)
-    where = f" ({found.name}, {place(found.file, found.line)})" if found else ""
+    where = f" ({found.name}, {place(*found.users_line)})" if found else ""
     stacked_s = case.facts.stack_here_s
     now_s = spent_s * case.undisturbed
     left_s = STACKED * now_s if stacked_s is None else min(PASSES * stacked_s, now_s)
@@ -190,7 +192,7 @@ def _evidence_of_making(case: Case) -> str:
     found = costliest(case)
     if found is None:
         return text
-    return f"{text}; {found.name} ({place(found.file, found.line)}) {duration(found.seconds_per_batch)} of it"
+    return f"{text}; {found.name} ({place(*found.users_line)}) {duration(found.seconds_per_batch)} of it"
 
 
 def _reading_and_preparing(case: Case) -> str:

@@ -32,7 +32,7 @@ def place(file: str, line: int) -> str:
     return f"{Path(file).name}:{line}"
 
 
-def count(number: float, one: str) -> str:
-    """`1 file`, `320 files`, `1.5 files`."""
+def count(number: float, one: str, more: str = "") -> str:
+    """`1 file`, `320 files`, `1.5 files`; `more` where an s is not enough."""
     figure = f"{number:,.0f}" if number >= 10 or number == int(number) else f"{number:.1f}"
-    return f"{figure} {one}" if number == 1 else f"{figure} {one}s"
+    return f"{figure} {one if number == 1 else more or one + 's'}"

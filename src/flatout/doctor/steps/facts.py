@@ -96,8 +96,9 @@ def other_lines(sampled: Sequence[Sampled], other_s: float) -> list[dict[str, An
     total = sum(each.number for each in others)
     counts: Counter[tuple[str, int, str, bool]] = Counter()
     for each in others:
-        name, file, line = each.places[-1]
-        counts[file, line, each.text or name, each.is_logging] += each.number
+        name, file, line, caller, caller_line = each.places[-1]
+        at = (caller, caller_line) if caller else (file, line)
+        counts[*at, each.text or name, each.is_logging] += each.number
     return [
         {
             "file": file,

@@ -153,14 +153,21 @@ def _functions(made: Made) -> tuple[FunctionCost, ...]:
     total = sum(each.number for each in made.samples)
     if not total or not made.rows:
         return ()
-    seen: dict[tuple[str, str, int], int] = defaultdict(int)
+    seen: Counter[tuple[str, str, int]] = Counter()
+    callers: dict[tuple[str, str, int], Counter[tuple[str, int]]] = defaultdict(Counter)
     for each in made.samples:
-        for place in {(name, file, line) for name, file, line in each.places}:
+        for place, caller in {(name, file, line): (by, at) for name, file, line, by, at in each.places}.items():
             seen[place] += each.number
+            callers[place][caller] += each.number
     batch_s = fmean(row.making_s + row.collate_s for row in made.rows)
     num_items = mean_of(row.num_items for row in made.rows) or 1.0
     found = [
-        FunctionCost(*place, batch_s * number / total, made.calls.get(place, 0) * num_items)
+        FunctionCost(
+            *place,
+            batch_s * number / total,
+            made.calls.get(place, 0) * num_items,
+            *callers[place].most_common(1)[0][0],
+        )
         for place, number in seen.items()
         if number >= LEAST_SHARE * total
     ]

@@ -11,6 +11,7 @@ from flatout.doctor.diagnose import diagnose
 from flatout.doctor.launch.run import Script, launch
 from flatout.doctor.observe.run import NOT_ENDED, record_of
 from flatout.doctor.observe.settings import ObserveSettings
+from flatout.doctor.progress import Teller
 from flatout.doctor.record import DoctorRecord
 from flatout.doctor.trial.referee import Referee
 
@@ -30,7 +31,7 @@ def observe_and_try(
     Args:
         with_flags: also try switches that change how numbers are rounded.
         stdout: where the script prints; absent: where this process does.
-        say: told what is being tried.
+        say: told how far it is, and what is being tried.
 
     Raises:
         ConfigError: there is no such script.
@@ -42,9 +43,12 @@ def observe_and_try(
             lambda place: diagnose(record_of(what, settings, place, NOT_ENDED)), with_flags=with_flags, say=say
         )
 
-        def answer() -> None:
+        teller = Teller(folder, say)
+
+        def poll() -> None:
+            teller.look()
             if settings.tries:
                 referee.answer(folder)
 
-        ended = launch(what, settings, folder, stdout=stdout, on_poll=answer)
+        ended = launch(what, settings, folder, stdout=stdout, on_poll=poll)
         return referee.finish(diagnose(record_of(what, settings, folder, ended)), folder)

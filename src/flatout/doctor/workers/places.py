@@ -60,19 +60,22 @@ LOGGERS = {
 
 
 def places_of(stack: Sequence[tuple[CodeType, int]], text: str) -> list[list[Any]]:
-    """[name, file, line] of the user's functions, and of the library's functions that these call themselves.
+    """The user's functions, and the library's that these call themselves, from the outermost in.
 
-    A call of compiled code has no frame of its own; if the user makes it, it is named by its text.
+    Each as [name, file, line, caller's file, caller's line]: whoever looks for a library's function looks for
+    the line that calls it. A call of compiled code has no frame of its own; if the user makes it, it is named
+    by its text, and its line is the caller's.
     """
     places: list[list[Any]] = []
-    is_callers = True
-    for code, _ in reversed(stack):
+    caller: tuple[str, int] | None = ("", 0)
+    for code, instruction in reversed(stack):
         is_own = is_users(code.co_filename)
-        if is_own or is_callers:
-            places.append([code.co_qualname, code.co_filename, code.co_firstlineno])
-        is_callers = is_own
+        if is_own or caller is not None:
+            called_at = ("", 0) if is_own or caller is None else caller
+            places.append([code.co_qualname, code.co_filename, code.co_firstlineno, *called_at])
+        caller = (code.co_filename, line_of(code, instruction)) if is_own else None
     if text and stack and is_users(stack[0][0].co_filename):
-        places.append([text, stack[0][0].co_filename, line_of(*stack[0])])
+        places.append([text, stack[0][0].co_filename, line_of(*stack[0]), "", 0])
     return places
 
 
