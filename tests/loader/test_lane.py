@@ -211,7 +211,7 @@ def test_every_producer_can_be_woken(plain: StoreReader) -> None:
         # They are woken for nothing, and each says so again before it sleeps; those that have left count on.
         until = time.monotonic() + WAIT_S
         while not all_sleep() and time.monotonic() < until:
-            belt.open_up_to(stream._limit, 0)
+            belt.open_up_to(belt._num_laid, 0)
             time.sleep(0.01)
         assert all_sleep(), (len(belt._asleep), num_workers)
     loader.close()
@@ -281,7 +281,7 @@ def test_threads_copy_each_unit_once() -> None:
 
 
 def test_without_numba_there_are_none(plain: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane, "_kernels", lambda: None)
+    monkeypatch.setattr(lane, "lane_kernels", lambda: None)
     loader = loader_of(plain)
     for epoch in range(2):
         assert keys_of(loader) == epoch_keys(plain, epoch)

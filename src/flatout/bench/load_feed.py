@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -86,9 +87,10 @@ def _median_share(store: Path, case: LoadCase, step: Callable[[], float], rounds
 def _busy_share(store: Path, case: LoadCase, step: Callable[[], float]) -> float:
     """Time in `step` as a share of all, once the loader runs."""
     loader = FastDataLoader(store, case.batch_size, shuffle=True)
-    for _ in loader:  # every sample's checksum is compared here
-        pass
-    batches = _forever(loader)
+    for _ in range(2):  # every sample's checksum is compared in the first epoch, buffers are new in the second
+        for _ in loader:
+            pass
+    batches = chain.from_iterable(repeat(loader))
     next(batches)
     started = time.perf_counter()
     busy_s = 0.0
@@ -97,11 +99,6 @@ def _busy_share(store: Path, case: LoadCase, step: Callable[[], float]) -> float
         busy_s += step()
     loader.close()
     return busy_s / elapsed_s
-
-
-def _forever(loader: FastDataLoader) -> Any:
-    while True:
-        yield from loader
 
 
 def accelerator_step(seconds: float) -> Callable[[], float]:

@@ -48,12 +48,14 @@ class Prefetcher(Generic[Item]):
     def __init__(self, make: Make[Item], first: int, num_threads: int, depth: int, unit: int = 1) -> None:
         self.pid = os.getpid()
         self._belt = self._new_belt(make, first, unit, max(1, num_threads * depth))
-        self._next = first
+        self._after = first
+        """Number of the item behind those that are ready."""
         self._at = 0
         """Number of the unit that is handed over next."""
         self._limit = 0
         """Number of the first unit that may not be made yet."""
-        self._ready: list[Item] = []
+        self.ready: list[Item] = []
+        """Items that lie ready for the consumer, the next one last."""
         self._threads: list[_Producer] = []
         self._finalizer = weakref.finalize(self, _close, self._belt, self._threads, self.pid, DROP_WAIT_S)
         _close_at_exit()
@@ -68,7 +70,7 @@ class Prefetcher(Generic[Item]):
     @property
     def next_number(self) -> int:
         """Number of the item that `take` gives next."""
-        return self._next
+        return self._after - len(self.ready)
 
     def take(self) -> Item:
         """The next item; made here or waited for if it is not made yet.
@@ -78,14 +80,14 @@ class Prefetcher(Generic[Item]):
                 is raised again, so that no item is passed over in silence. After a KeyboardInterrupt alone the
                 stream is of no more use: it may have come between any two steps.
         """
-        if not self._ready:
-            self._ready = self._next_unit()
-        item = self._ready.pop()
+        if not self.ready:
+            self.ready = self._next_unit()
+            self._after += len(self.ready)
+        item = self.ready.pop()
         if isinstance(item, _Failure):
-            self._ready.append(item)
+            self.ready.append(item)
             self.close()
             raise item.error
-        self._next += 1
         return item
 
     def resize(self, num_threads: int, depth: int) -> None:
