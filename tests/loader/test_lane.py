@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 from tests.loader.breaking import make_store
 from tests.loader.epochs import WAIT_S, epoch_keys, keys_of, loader_of, producers
 
-from flatout.loader import buffers, copy_kernels, fetch, lane, maker
+from flatout.loader import buffers, copy_kernels, fetch, lane, lane_belt, maker
 from flatout.loader.fetch import ReadRule
 from flatout.loader.lane import MOST_FAULTS, Lane
+from flatout.loader.lane_belt import LaneBelt
 from flatout.loader.loader import FastDataLoader
 from flatout.loader.maker import BatchMaker
 from flatout.loader.prefetch import Prefetcher
@@ -349,3 +351,108 @@ def test_buffers_of_units_that_nobody_took_are_used_again(
         assert isinstance(cursor._stream, Lane)
         del cursor
     assert len(allocated) == before
+
+
+def wait_until(is_so: Any) -> bool:
+    until = time.monotonic() + WAIT_S
+    while not is_so() and time.monotonic() < until:
+        time.sleep(0.01)
+    return bool(is_so())
+
+
+def test_producers_do_all_of_it_while_the_consumer_is_elsewhere(
+    plain: StoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = loader_of(plain, 2, num_workers=1, prefetch_factor=4)
+    keys_of(loader)
+    monkeypatch.setattr(lane_belt, "FIRST_AHEAD", 4)
+    cursor = iter(loader)
+    keys = keys_of([next(cursor)])
+    belt = cursor._stream._belt  # type: ignore[attr-defined]
+    names = set()
+    hand_out = LaneBelt._hand_out_next
+
+    def note(self: LaneBelt) -> None:
+        names.add(threading.current_thread().name)
+        hand_out(self)
+
+    monkeypatch.setattr(LaneBelt, "_hand_out_next", note)
+    for _ in range(8):
+        assert wait_until(lambda: len(belt._out) >= 2), "units that are handed out lie ready"
+        keys += keys_of([next(cursor)])
+    assert names
+    assert "MainThread" not in names
+    assert keys == epoch_keys(plain, 1)[: len(keys)]
+    loader.close()
+
+
+def test_more_is_laid_ahead_for_a_consumer_that_comes_too_early(
+    plain: StoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane_belt, "FIRST_AHEAD", 1)
+    monkeypatch.setattr(LaneBelt, "_tend", lambda self: None)  # nobody helps, so nothing is ever ready
+    loader = loader_of(plain, 1, num_workers=1, prefetch_factor=6)
+    keys_of(loader)
+    seen: list[int] = []
+    for _ in range(3):
+        for _ in loader:
+            pass
+        stream = stream_of(loader)
+        assert isinstance(stream, Lane)
+        seen.append(stream._belt._num_ahead)
+    assert stream._num_ahead == 6
+    assert 1 < seen[0] < seen[1]
+    assert seen[2] == 6
+    loader.close()
+
+
+def test_what_fails_in_a_producer_is_raised_for_whoever_asks(
+    plain: StoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = loader_of(plain, 2, num_workers=1, prefetch_factor=4)
+    keys_of(loader)
+    finished, tried = BatchMaker.finished, threading.Event()
+
+    def fails(self: BatchMaker, run: Any, sizes: Any, num_valid: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            tried.set()
+            raise MemoryError("not here")
+        return finished(self, run, sizes, num_valid)
+
+    batches = chain.from_iterable(repeat(loader))
+    keys = keys_of([next(batches)])
+    monkeypatch.setattr(BatchMaker, "finished", fails)
+
+    def run_on() -> None:
+        for batch in batches:
+            keys.extend(keys_of([batch]))
+            time.sleep(0.01)  # so that producers come to it
+
+    with pytest.raises(MemoryError, match="not here"):
+        run_on()
+    assert tried.is_set()
+    wanted = [key for epoch in range(1, 2 + len(keys) // len(plain)) for key in epoch_keys(plain, epoch)]
+    assert keys == wanted[: len(keys)], "nothing is passed over before it"
+    with pytest.raises(MemoryError, match="not here"):
+        next(batches)
+    loader.close()
+
+
+@pytest.mark.parametrize("num_taken", [1, 2, 5])
+def test_whoever_goes_on_after_ctrl_c_misses_nothing(
+    plain: StoreReader, monkeypatch: pytest.MonkeyPatch, num_taken: int
+) -> None:
+    loader = loader_of(plain, 2, num_workers=1)
+    keys_of(loader)
+    cursor = iter(loader)
+    keys = keys_of(next(cursor) for _ in range(num_taken))
+
+    class Interrupted(list[Any]):
+        def pop(self, *_: Any) -> Any:
+            raise KeyboardInterrupt
+
+    cursor._ready = Interrupted([{}])  # type: ignore[attr-defined]
+    with pytest.raises(KeyboardInterrupt):
+        next(cursor)
+    assert keys + keys_of(cursor) == epoch_keys(plain, 1)
+    loader.close()

@@ -16,6 +16,7 @@ from flatout.store.checks import (
     block_crcs,
     content_hash,
     crc32c,
+    crc32c_at,
     sample_digest,
     tables_crc,
     uses_blocks,
@@ -42,6 +43,14 @@ def test_crc32c_is_of_the_bytes_in_c_order(dtype: str) -> None:
     array = np.arange(12).reshape(3, 4).astype(dtype)
     assert crc32c(array.T) == plain_crc32c(array.T.tobytes())
     assert crc32c(array[0, 1]) == plain_crc32c(array[0, 1].tobytes())
+
+
+@given(positions=st.lists(st.integers(0, 30), max_size=70))
+def test_crc32c_of_some_is_that_of_a_copy_of_them(positions: list[int]) -> None:
+    array = np.arange(31, dtype=np.uint64) ** 9
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checks, "BLOCK_ROWS", 16)  # several blocks, the last one a part
+        assert crc32c_at(array, np.array(positions, np.int64)) == crc32c(array[positions])
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ of 16 with 192."""
 FREE_SHARE = 1 / 32
 """Of the memory that is free when a stream begins."""
 WINDOW, LOOK_EVERY = 8, 4
-"""Units over which the pages are counted that this process had to wait for, and between two looks at them, which
-take 10 to 20 us."""
+"""Units over which the pages are counted that this process had to wait for, and between two looks at them: one
+takes 10 to 20 us."""
 MOST_FAULTS = 32
 """Such pages in a window, or in an epoch before: with more, rows are announced."""
 

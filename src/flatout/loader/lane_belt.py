@@ -62,6 +62,8 @@ class LaneBelt(Belt):
         """Units that are handed out, in order, until they are taken."""
         self._failure: Exception | None = None
         """Why no more can be laid down."""
+        self._broken: Exception | None = None
+        """Why the next unit cannot be handed out. Not tried again: its buffers may have gone back already."""
         self._turn = threading.Lock()
         """Of whoever lays down or hands out."""
         self._is_asked = False
@@ -166,7 +168,7 @@ class LaneBelt(Belt):
             try:
                 if not (self._lay_next() or self._hand_out_made()):
                     return
-            except Exception:  # raised again for the consumer, who hands that unit out itself
+            except Exception:  # raised again for the consumer, when it asks for that unit
                 return
             finally:
                 self._turn.release()
@@ -196,6 +198,8 @@ class LaneBelt(Belt):
 
     def _hand_out_made(self) -> bool:
         """Hand the next unit out if it is made."""
+        if self._broken is not None:
+            return False
         is_made = self._num_out < self._num_laid and self._kernels.is_made(self._lane, self._num_out)
         if is_made:
             self._hand_out_next()
@@ -203,9 +207,20 @@ class LaneBelt(Belt):
 
     def _hand_out_next(self) -> None:
         """Make the tensors of a unit that was copied."""
+        if self._broken is not None:
+            raise self._broken
         at = self._num_out % self.num_slots
-        unit = self._units[at]
+        unit, self._units[at] = self._units[at], None
         assert unit is not None
+        try:
+            batches = self._tensors_of(unit)
+        except Exception as error:
+            self._broken = error
+            raise
+        self._out.append(batches)
+        self._num_out += 1
+
+    def _tensors_of(self, unit: _Unit) -> list[Sent]:
         (wanted, sizes, num_valid), buffers = unit
         fields = [
             self._copied[name].pool.hand_out(buffers[name], sizes)
@@ -214,12 +229,10 @@ class LaneBelt(Belt):
             for name, part in self._parts.items()
         ]
         names = list(self._parts)
-        batches = [dict(zip(names, rows, strict=True)) for rows in zip(*fields, strict=True)]
-        self._units[at] = None
-        self._num_out += 1
-        finished = self._maker.finished(batches, sizes, num_valid)
-        finished.reverse()  # the consumer pops from the end
-        self._out.append(finished)
+        run = [dict(zip(names, rows, strict=True)) for rows in zip(*fields, strict=True)]
+        batches = self._maker.finished(run, sizes, num_valid)
+        batches.reverse()  # the consumer pops from the end
+        return batches
 
     @property
     def _many(self) -> int:

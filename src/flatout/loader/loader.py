@@ -34,7 +34,7 @@ from flatout.loader.state import LoaderState
 from flatout.loader.tokens import TokenBatches
 from flatout.loader.transfer import Augment, Batch, Sent, Transfer
 from flatout.store import StoreReader
-from flatout.store.checks import crc32c
+from flatout.store.checks import crc32c_at
 
 
 class FastDataLoader:
@@ -194,8 +194,7 @@ class FastDataLoader:
         return self._kept.stats
 
     def adjust(self, *, num_workers: int | None = None, prefetch_factor: int | None = None) -> None:
-        """Other numbers of producers and of batches ahead from the next unit of batches on; the batches stay the
-        same."""
+        """Other numbers of producers and of batches ahead from the next unit on; the batches stay the same."""
         num_threads, depth = self.prefetching
         num_threads = num_threads if num_workers is None else num_workers
         self.prefetching = (num_threads, depth if prefetch_factor is None else max(1, prefetch_factor))
@@ -219,7 +218,7 @@ class FastDataLoader:
 
     @cached_property
     def _keys_digest(self) -> str:
-        return f"{crc32c(self.store.numbers['key_hash'][self._positions]):08x}"
+        return f"{crc32c_at(self.store.numbers['key_hash'], self._positions):08x}"
 
     def _state(self, epoch: int, batch: int) -> LoaderState:
         batches = self._batches()
