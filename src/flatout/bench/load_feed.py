@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, repeat
 from pathlib import Path
 from statistics import median
@@ -25,13 +25,18 @@ STEPS_S = 2.0
 def measure_accelerator(
     store: Path, case: LoadCase, limit_per_s: float, wanted_ms: Sequence[float], rounds: int
 ) -> dict[str, Any]:
-    """Utilisation of an accelerator that is busy so many ms a step and leaves the CPU free."""
+    """Utilisation of an accelerator that is busy so many ms a step and leaves the CPU free.
+
+    `without_loader` is the same without a loader: what the loop itself takes, and other programs from it.
+    """
     limit_ms = case.batch_size / limit_per_s * 1e3
     steps_ms = sorted({round(limit_ms * times, 3) for times in MULTIPLES} | {MIN_STEP_MS, *wanted_ms})
-    curve = [
-        {"ms": ms, "utilisation": _median_share(store, case, accelerator_step(ms / 1e3), rounds)}
-        for ms in steps_ms
-    ]
+    curve = []
+    for ms in steps_ms:
+        step = accelerator_step(ms / 1e3)
+        without = median(_busy_share(repeat({}), step) for _ in range(rounds))
+        utilisation = _median_share(store, case, step, rounds)
+        curve.append({"ms": ms, "utilisation": utilisation, "without_loader": without})
     counted = [each["utilisation"] for each in curve if each["ms"] >= max(2 * limit_ms, MIN_STEP_MS)]
     return {"limit_ms_per_batch": limit_ms, "curve": curve, "lowest": min(counted)}
 
@@ -81,23 +86,28 @@ def measure_many(scratch: Path, num_samples: int) -> dict[str, float]:
 
 
 def _median_share(store: Path, case: LoadCase, step: Callable[[], float], rounds: int) -> float:
-    return median(_busy_share(store, case, step) for _ in range(rounds))
+    return median(_loaders_share(store, case, step) for _ in range(rounds))
 
 
-def _busy_share(store: Path, case: LoadCase, step: Callable[[], float]) -> float:
-    """Time in `step` as a share of all, once the loader runs."""
+def _loaders_share(store: Path, case: LoadCase, step: Callable[[], float]) -> float:
+    """Of a loader that runs: in its first epoch it compares checksums, in the second its buffers are new."""
     loader = FastDataLoader(store, case.batch_size, shuffle=True)
-    for _ in range(2):  # every sample's checksum is compared in the first epoch, buffers are new in the second
+    for _ in range(2):
         for _ in loader:
             pass
-    batches = chain.from_iterable(repeat(loader))
+    share = _busy_share(chain.from_iterable(repeat(loader)), step)
+    loader.close()
+    return share
+
+
+def _busy_share(batches: Iterator[Any], step: Callable[[], float]) -> float:
+    """Time in `step` as a share of all."""
     next(batches)
     started = time.perf_counter()
     busy_s = 0.0
     while (elapsed_s := time.perf_counter() - started) < STEPS_S:
         next(batches)
         busy_s += step()
-    loader.close()
     return busy_s / elapsed_s
 
 
