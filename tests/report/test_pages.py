@@ -194,6 +194,20 @@ def test_what_stands_on_the_page_of_the_doctor() -> None:
         assert wanted in told, wanted
 
 
+def test_what_was_not_tried_is_no_proof() -> None:
+    tried = doctor_record()
+    foretold = replace(tried, remedies=tuple(replace(each, trial=None) for each in tried.remedies))
+    assert "## Proof" in render_markdown(page_of(tried))
+    assert "## Proof" not in render_markdown(page_of(foretold))
+    assert "## What is to be won" in render_markdown(page_of(foretold))
+
+
+def test_marks_are_explained_where_they_are_seen() -> None:
+    page = page_of(doctor_record())
+    assert "Rings are predicted" in render_html(page)
+    assert "Rings are predicted" not in render_markdown(page)
+
+
 def test_what_trials_have_kept_stands_beside_what_was() -> None:
     text = render_markdown(page_of(doctor_record()))
     assert "| setting | in the script | kept |\n| --- | --- | --- |\n| `cache` | - | `True` |\n" in text

@@ -44,7 +44,7 @@ def doctor_page(record: DoctorRecord) -> Page:
     gain, steps = None if record.ceiling is None else record.ceiling.gain, StepTable.of(record.steps)
     sections = [
         section("What to do", [_remedies(record.remedies)]),
-        section("Proof", [gain_chart(record.remedies, gain), _kept(record)]),
+        section(_gains_title(record.remedies), [gain_chart(record.remedies, gain), _kept(record)]),
         section("A step", [timeline_chart(record, steps), steps_chart(steps)]),
         section("Where the time goes", [wait_chart(steps), throughput_chart(record, steps)]),
         section("The machine at work", [utilisation_chart(record, steps), *_looks(record)]),
@@ -139,6 +139,11 @@ def _remedies(remedies: Sequence[Remedy]) -> Table:
     ]
     headings = ["remedy", "evidence", "predicted", "measured", "costs", "how"]
     return Table.of(headings, rows, most=MOST_REMEDIES)
+
+
+def _gains_title(remedies: Sequence[Remedy]) -> str:
+    """What was tried is proven; everything else is foretold."""
+    return "Proof" if any(remedy.trial is not None for remedy in remedies) else "What is to be won"
 
 
 def _kept(record: DoctorRecord) -> Table:

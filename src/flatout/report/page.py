@@ -57,6 +57,8 @@ class Chart:
     note: str = ""
     sparks: Mapping[str, str] = field(default_factory=dict)
     """The lines as text, by name."""
+    key: str = ""
+    """What the marks of the picture mean; left out where only its numbers are shown."""
 
 
 @dataclass(frozen=True)
