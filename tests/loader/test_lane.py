@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from dataclasses import replace
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.loader.breaking import make_store
 from tests.loader.epochs import WAIT_S, epoch_keys, keys_of, loader_of, producers
+from tests.loader.test_fork import in_child
 
 from flatout.loader import buffers, copy_kernels, fetch, lane, lane_belt, maker
 from flatout.loader.fetch import ReadRule
@@ -50,6 +52,13 @@ def assert_same(some: list[dict[str, torch.Tensor]], others: list[dict[str, torc
     assert [list(batch) for batch in some] == [list(batch) for batch in others]
     for one, other in zip(some, others, strict=True):
         assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def wait_until(is_so: Any) -> bool:
+    until = time.monotonic() + WAIT_S
+    while not is_so() and time.monotonic() < until:
+        time.sleep(0.01)
+    return bool(is_so())
 
 
 def test_the_second_epoch_comes_by_a_lane(plain: StoreReader) -> None:
@@ -234,23 +243,37 @@ def test_a_lane_that_is_dropped_ends_its_producers(plain: StoreReader) -> None:
         assert not thread.is_alive()
 
 
-def test_an_error_comes_with_its_own_batch(plain: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = loader_of(plain, 2, num_workers=1, prefetch_factor=3)
+@pytest.mark.parametrize("first_bad", [25, 29, 31, 47, 50])
+def test_an_error_comes_with_its_own_batch(
+    plain: StoreReader, monkeypatch: pytest.MonkeyPatch, first_bad: int
+) -> None:
+    """Of 24 batches an epoch, which are made three at a time; also one of the next epoch."""
+    loader, before = loader_of(plain, 1, num_workers=1, prefetch_factor=3), producers()
     keys_of(loader)
-    plan = BatchMaker.plan
+    find = BatchMaker._look_up
 
     def fails(self: BatchMaker, first: int, count: int) -> Any:
-        if first >= 17:  # of 12 batches an epoch: the sixth of the second
+        if first + count > first_bad:
             raise OSError("no more rows")
-        return plan(self, first, count)
+        return find(self, first, count)
 
-    monkeypatch.setattr(BatchMaker, "plan", fails)
-    stream = iter(loader)
-    assert keys_of(next(stream) for _ in range(5)) == epoch_keys(plain, 1)[:10]
-    for _ in range(2):
-        with pytest.raises(OSError, match="no more rows"):
-            next(stream)
-    loader.close()
+    monkeypatch.setattr(BatchMaker, "_look_up", fails)
+    keys: list[int] = []
+    batches = chain.from_iterable(repeat(loader))
+
+    def run_on(batches: Any) -> None:
+        for batch in batches:
+            keys.extend(keys_of([batch]))
+
+    with pytest.raises(OSError, match="no more rows"):
+        run_on(batches)
+    wanted = epoch_keys(plain, 1) + epoch_keys(plain, 2)
+    assert keys == wanted[: first_bad - 24]
+    with pytest.raises(OSError, match="no more rows"):
+        next(batches)
+    del batches, loader
+    gc.collect()
+    assert wait_until(lambda: producers() <= before), "an error holds on to no stream"
 
 
 def test_threads_copy_each_unit_once() -> None:
@@ -353,13 +376,6 @@ def test_buffers_of_units_that_nobody_took_are_used_again(
     assert len(allocated) == before
 
 
-def wait_until(is_so: Any) -> bool:
-    until = time.monotonic() + WAIT_S
-    while not is_so() and time.monotonic() < until:
-        time.sleep(0.01)
-    return bool(is_so())
-
-
 def test_producers_do_all_of_it_while_the_consumer_is_elsewhere(
     plain: StoreReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,7 +394,8 @@ def test_producers_do_all_of_it_while_the_consumer_is_elsewhere(
 
     monkeypatch.setattr(LaneBelt, "_hand_out_next", note)
     for _ in range(8):
-        assert wait_until(lambda: len(belt._out) >= 2), "units that are handed out lie ready"
+        # It may have found the consumer at work and gone to sleep: here it is woken, there it is a unit later.
+        assert wait_until(lambda: belt._wake_one() or len(belt._out) >= 2), "units lie ready"
         keys += keys_of([next(cursor)])
     assert names
     assert "MainThread" not in names
@@ -406,53 +423,112 @@ def test_more_is_laid_ahead_for_a_consumer_that_comes_too_early(
     loader.close()
 
 
-def test_what_fails_in_a_producer_is_raised_for_whoever_asks(
+def test_what_fails_in_a_producer_is_made_again_one_by_one(
     plain: StoreReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loader = loader_of(plain, 2, num_workers=1, prefetch_factor=4)
+    loader = loader_of(plain, 1, num_workers=1, prefetch_factor=4)
     keys_of(loader)
-    finished, tried = BatchMaker.finished, threading.Event()
+    tensors_of, tried = LaneBelt._tensors_of, threading.Event()
 
-    def fails(self: BatchMaker, run: Any, sizes: Any, num_valid: Any) -> Any:
+    def fails(self: LaneBelt, unit: Any) -> Any:
         if threading.current_thread() is not threading.main_thread():
             tried.set()
             raise MemoryError("not here")
-        return finished(self, run, sizes, num_valid)
+        return tensors_of(self, unit)
 
-    batches = chain.from_iterable(repeat(loader))
-    keys = keys_of([next(batches)])
-    monkeypatch.setattr(BatchMaker, "finished", fails)
-
-    def run_on() -> None:
-        for batch in batches:
-            keys.extend(keys_of([batch]))
-            time.sleep(0.01)  # so that producers come to it
-
-    with pytest.raises(MemoryError, match="not here"):
-        run_on()
-    assert tried.is_set()
-    wanted = [key for epoch in range(1, 2 + len(keys) // len(plain)) for key in epoch_keys(plain, epoch)]
-    assert keys == wanted[: len(keys)], "nothing is passed over before it"
-    with pytest.raises(MemoryError, match="not here"):
-        next(batches)
+    cursor = iter(loader)
+    keys = keys_of([next(cursor)])
+    belt = cursor._stream._belt  # type: ignore[attr-defined]
+    monkeypatch.setattr(LaneBelt, "_tensors_of", fails)
+    assert wait_until(lambda: belt._wake_one() or tried.is_set())
+    keys += keys_of(cursor)
+    assert keys == epoch_keys(plain, 1)
+    assert type(stream_of(loader)) is Prefetcher
+    monkeypatch.undo()
+    for epoch in (2, 3):
+        assert keys_of(loader) == epoch_keys(plain, epoch)
     loader.close()
 
 
-@pytest.mark.parametrize("num_taken", [1, 2, 5])
-def test_whoever_goes_on_after_ctrl_c_misses_nothing(
-    plain: StoreReader, monkeypatch: pytest.MonkeyPatch, num_taken: int
-) -> None:
-    loader = loader_of(plain, 2, num_workers=1)
+class Interrupted(list[Any]):
+    """Ctrl-C comes when the batch is taken already."""
+
+    def pop(self, *at: Any) -> Any:
+        super().pop(*at)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("num_taken", [1, 2, 3, 5, 23])
+def test_whoever_goes_on_after_ctrl_c_misses_nothing(plain: StoreReader, num_taken: int) -> None:
+    loader = loader_of(plain, 1, num_workers=1)
     keys_of(loader)
     cursor = iter(loader)
     keys = keys_of(next(cursor) for _ in range(num_taken))
-
-    class Interrupted(list[Any]):
-        def pop(self, *_: Any) -> Any:
-            raise KeyboardInterrupt
-
-    cursor._ready = Interrupted([{}])  # type: ignore[attr-defined]
+    ready = cursor._stream.ready  # type: ignore[attr-defined]
+    cursor._ready = cursor._stream.ready = Interrupted(ready or [{}])  # type: ignore[attr-defined]
     with pytest.raises(KeyboardInterrupt):
         next(cursor)
     assert keys + keys_of(cursor) == epoch_keys(plain, 1)
+    assert keys_of(loader) == epoch_keys(plain, 2)
+    loader.close()
+
+
+def test_ctrl_c_at_the_end_of_an_epoch_leads_into_no_other(
+    plain: StoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = loader_of(plain, 1, num_workers=1)
+    keys_of(loader)
+    cursor = iter(loader)
+    keys = keys_of(next(cursor) for _ in range(23))
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loader._spare, "put", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(cursor)
+    assert keys + keys_of(cursor) == epoch_keys(plain, 1)[:23]
+    assert keys_of(loader) == epoch_keys(plain, 2)
+    loader.close()
+
+
+@pytest.mark.parametrize("num_taken", [1, 2, 3, 22])
+def test_a_child_goes_on_with_a_lane_that_it_inherits(plain: StoreReader, num_taken: int) -> None:
+    loader = loader_of(plain, 1, num_workers=2)
+    keys_of(loader)
+    cursor = iter(loader)
+    keys = keys_of(next(cursor) for _ in range(num_taken))
+    assert isinstance(cursor._stream, Lane)  # type: ignore[attr-defined]
+    in_childs = in_child(lambda: keys_of(cursor) + keys_of(loader))
+    assert keys + in_childs == epoch_keys(plain, 1) + epoch_keys(plain, 2)
+    assert keys + keys_of(cursor) == epoch_keys(plain, 1), "and so does the parent"
+    assert keys_of(loader) == epoch_keys(plain, 2)
+    loader.close()
+
+
+def test_several_iterators_at_once(plain: StoreReader) -> None:
+    loader, before = loader_of(plain, 1, num_workers=1), producers()
+    keys_of(loader)
+    pairs = list(zip(loader, loader, strict=True))
+    assert keys_of(first for first, _ in pairs) == epoch_keys(plain, 1)
+    assert keys_of(second for _, second in pairs) == epoch_keys(plain, 2)
+    for stop in (1, 2, 7):  # left in the middle of a unit
+        epoch = loader._next[0]
+        assert (
+            keys_of(batch for batch, _ in zip(loader, range(stop), strict=False))
+            == (epoch_keys(plain, epoch)[:stop])
+        )
+    loader.close()
+    del pairs
+    gc.collect()
+    assert wait_until(lambda: producers() <= before)
+
+
+def test_batches_of_an_evaluation_can_be_trained_on(plain: StoreReader) -> None:
+    loader = loader_of(plain, 1, num_workers=1)
+    for _ in range(2):  # once by producers, once by a lane
+        with torch.inference_mode():
+            keys_of(loader)
+        assert not any(value.is_inference() for batch in loader for value in batch.values())
     loader.close()

@@ -11,7 +11,7 @@ from typing import Any
 
 from flatout.loader.announce import all_major_faults
 from flatout.loader.fetch import Fetcher
-from flatout.loader.lane_belt import LaneBelt, lane_kernels
+from flatout.loader.lane_belt import LaneBelt, LaneLeft, lane_kernels
 from flatout.loader.machine import describe_machine
 from flatout.loader.maker import BatchMaker, Fetches
 from flatout.loader.prefetch import Belt, Prefetcher
@@ -44,6 +44,10 @@ class Gate:
         self._faults: int | None = None
         """When the stream before began; None: there was none."""
 
+    def close(self) -> None:
+        """Not by a lane the next time."""
+        self._faults = None
+
     def is_open(self, fetcher: Fetches, num_samples: int) -> bool:
         """Whether there is nothing to do for batches but to copy them, enough of it, and nothing had to be
         fetched from the disk since the stream before began.
@@ -67,7 +71,8 @@ class Lane(Prefetcher[Sent]):
     def __init__(self, maker: BatchMaker, fetcher: Fetcher, first: int, num_threads: int, depth: int) -> None:
         self._maker = maker
         self._fetcher = fetcher
-        self._is_cold = False
+        self._is_left = False
+        """For whatever reason: another stream goes on from here."""
         self._faults = all_major_faults()
         self._num_units = 0
         super().__init__(maker, first, num_threads, depth, maker.unit)
@@ -79,7 +84,7 @@ class Lane(Prefetcher[Sent]):
 
     @property
     def is_usable(self) -> bool:
-        return super().is_usable and not self._is_cold
+        return super().is_usable and not self._is_left
 
     def _new_belt(self, make: Any, first: int, unit: int, size: int) -> Belt:
         return LaneBelt(self._maker, self._fetcher, first, size)
@@ -95,7 +100,11 @@ class Lane(Prefetcher[Sent]):
         return max(-(-asked // unit), min(most, self._maker.num_batches // 2) // unit)
 
     def _next_unit(self) -> list[Sent]:
-        batches = self._belt.next_unit(self._is_alive)
+        try:
+            batches = self._belt.next_unit(self._is_alive)
+        except LaneLeft:
+            self._is_left = True
+            raise
         self._num_units += 1
         if self._num_units % LOOK_EVERY == 0:
             self._look_at_faults()
@@ -107,7 +116,7 @@ class Lane(Prefetcher[Sent]):
     def _look_at_faults(self) -> None:
         faults = all_major_faults()
         if faults - self._faults > MOST_FAULTS:
-            self._is_cold = True
+            self._is_left = True
             _log.info("pages had to be fetched from the disk again: rows are announced for an epoch")
         elif self._num_units % WINDOW == 0:
             self._faults = faults

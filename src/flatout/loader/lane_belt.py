@@ -10,6 +10,7 @@ accelerator of 1 ms a step a batch of 1 MB cost 70 us of its time before, of whi
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -19,6 +20,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from flatout.errors import LoaderError
 from flatout.loader.fetch import Fetcher
@@ -36,6 +38,12 @@ LATE_A_STEP = 2
 """Units ahead at first, and how often the consumer has to find none ready for one more: a fresh buffer of 20 MB
 takes 20 to 100 ms of page faults, and a dozen of them at once held it up for 300."""
 
+_log = logging.getLogger(__name__)
+
+
+class LaneLeft(Exception):  # noqa: N818  never leaves the loader
+    """The next unit cannot be made here: whoever makes batches one by one finds out which of them fails."""
+
 
 class _Unit(NamedTuple):
     """Batches that are made together, and the buffer of each field that is copied."""
@@ -48,7 +56,7 @@ class LaneBelt(Belt):
     """Holds the maps and buffers that are copied, and nothing of the Lane: dropping that ends its producers."""
 
     def __init__(self, maker: BatchMaker, fetcher: Fetcher, first: int, size: int) -> None:
-        super().__init__(_never, first, maker.unit, size)
+        super().__init__(maker, first, maker.unit, size)
         self._maker = maker
         self._parts = fetcher.parts
         self._copied = {name: part for name, part in fetcher.parts.items() if isinstance(part, GatheredPart)}
@@ -60,10 +68,8 @@ class LaneBelt(Belt):
         self._num_out = 0
         self._out: deque[list[Sent]] = deque()
         """Units that are handed out, in order, until they are taken."""
-        self._failure: Exception | None = None
-        """Why no more can be laid down."""
-        self._broken: Exception | None = None
-        """Why the next unit cannot be handed out. Not tried again: its buffers may have gone back already."""
+        self._is_stuck = False
+        """No more can be laid down. The error is not kept: with its frames it would hold the Lane for good."""
         self._turn = threading.Lock()
         """Of whoever lays down or hands out."""
         self._is_asked = False
@@ -107,7 +113,8 @@ class LaneBelt(Belt):
         """The batches of the next unit, the last one first.
 
         Raises:
-            LoaderError: it is never made: the producers are gone. Whatever its planning raised.
+            LoaderError: it is never made: the producers are gone.
+            LaneLeft: it cannot be laid down or handed out.
         """
         try:
             batches = self._out.popleft()
@@ -126,7 +133,10 @@ class LaneBelt(Belt):
                     self._widen()
                     self._lay_next()
                     self._copy_next(is_alive)
-                    self._hand_out_next()
+                    try:
+                        self._hand_out_next()
+                    except Exception as error:
+                        raise LaneLeft from error
                 batches = self._out.popleft()
                 while self._lay_next():
                     pass
@@ -137,8 +147,8 @@ class LaneBelt(Belt):
     def _copy_next(self, is_alive: Callable[[], bool]) -> None:
         """Copy units until the next one to be handed out is made, by whomever."""
         number = self._num_out
-        if number == self._num_laid:
-            raise self._failure or LoaderError(GONE)
+        if number == self._num_laid or self._units[number % self.num_slots] is None:
+            raise LaneLeft
         while True:
             has_producers = is_alive()  # before the look: it may come last
             if self._kernels.make_until(self._lane, number):
@@ -168,7 +178,8 @@ class LaneBelt(Belt):
             try:
                 if not (self._lay_next() or self._hand_out_made()):
                     return
-            except Exception:  # raised again for the consumer, when it asks for that unit
+            except Exception:
+                _log.debug("a unit cannot be handed out", exc_info=True)
                 return
             finally:
                 self._turn.release()
@@ -177,15 +188,16 @@ class LaneBelt(Belt):
 
     def _lay_next(self) -> bool:
         """Say of one more unit what is to be copied where; false: there are enough."""
-        if self._num_missing() <= 0 or self._failure is not None:
+        if self._num_missing() <= 0 or self._is_stuck:
             return False
         number = self._num_laid
         try:
             planned = self._maker.plan(*self.items_of(number))
             num_rows = len(planned.wanted.positions)
             buffers = {name: part.pool.take(num_rows) for name, part in self._copied.items()}
-        except Exception as error:  # raised for whoever asks for that unit
-            self._failure = error
+        except Exception:
+            _log.debug("a unit cannot be planned", exc_info=True)
+            self._is_stuck = True
             return False
         numbers = [num_rows]
         for name, buffer in buffers.items():
@@ -198,25 +210,19 @@ class LaneBelt(Belt):
 
     def _hand_out_made(self) -> bool:
         """Hand the next unit out if it is made."""
-        if self._broken is not None:
-            return False
-        is_made = self._num_out < self._num_laid and self._kernels.is_made(self._lane, self._num_out)
+        is_there = self._units[self._num_out % self.num_slots] is not None
+        is_made = is_there and self._kernels.is_made(self._lane, self._num_out)
         if is_made:
             self._hand_out_next()
         return is_made
 
     def _hand_out_next(self) -> None:
-        """Make the tensors of a unit that was copied."""
-        if self._broken is not None:
-            raise self._broken
+        """Make the tensors of a unit that was copied. If that fails it is gone: its buffers may be back."""
         at = self._num_out % self.num_slots
         unit, self._units[at] = self._units[at], None
         assert unit is not None
-        try:
+        with torch.inference_mode(False):  # of whoever asked first: a later epoch may train on these batches
             batches = self._tensors_of(unit)
-        except Exception as error:
-            self._broken = error
-            raise
         self._out.append(batches)
         self._num_out += 1
 
@@ -275,10 +281,6 @@ class LaneBelt(Belt):
         table = words[edge:].reshape(self.num_slots, -1)
         table[:, 0] = -1  # no unit was finished in it
         return words, table
-
-
-def _never(first: int, count: int) -> list[Any]:
-    raise AssertionError("the units of a lane are planned")
 
 
 @cache

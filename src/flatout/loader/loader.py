@@ -18,6 +18,7 @@ from flatout.loader.dataset import FastDataset, checked_fields, split_positions
 from flatout.loader.fetch import Fetcher, ReadRule, restore
 from flatout.loader.kept import Kept
 from flatout.loader.lane import Gate, Lane
+from flatout.loader.lane_belt import LaneLeft
 from flatout.loader.lengths import planned_lengths
 from flatout.loader.machine import count_cores
 from flatout.loader.maker import BatchMaker
@@ -282,13 +283,16 @@ class _Cursor:
         """
         try:
             batch = self._ready.pop() if self._ready else self._next_of_unit()
-        except KeyboardInterrupt:  # whoever goes on after it gets this batch from a new stream
+        except StopIteration:
+            raise
+        except BaseException:  # of the batch, or Ctrl-C: whoever goes on after it gets it from a new stream
             self._stream, self._ready = None, []
             raise
         self._batch += 1
         self._loader._at = (self._epoch, self._batch)
         if self._batch == self._num_batches:
-            self._finish()  # already now: Lightning never asks for the batch after the last
+            stream, self._stream, self._ready = self._stream, None, []
+            self._finish(stream)  # already now: Lightning never asks for the batch after the last
         return batch if self._is_whole else self._finished(batch)
 
     def _next_of_unit(self) -> Batch:
@@ -298,14 +302,23 @@ class _Cursor:
         assert self._batches is not None
         if self._batch >= self._num_batches:
             raise StopIteration
-        if self._stream is None or not self._stream.is_usable:
-            self._stream = loader._stream(self._batches, self._epoch, self._batch)
-        if self._stream.shape != loader.prefetching:
-            self._stream.resize(*loader.prefetching)
-        batch = loader._kept.pick(loader._transfer.receive(self._stream.take()))
+        try:
+            sent = self._usable_stream(self._batches).take()
+        except LaneLeft:
+            loader._gate.close()
+            sent = self._usable_stream(self._batches).take()
         if isinstance(self._stream, Lane):
             self._ready = self._stream.ready
-        return batch
+        return loader._kept.pick(loader._transfer.receive(sent))
+
+    def _usable_stream(self, batches: Batches) -> Prefetcher[Sent]:
+        """The stream that stands at the next batch, as wide as the loader has it now."""
+        loader, stream = self._loader, self._stream
+        if stream is None or not stream.is_usable:
+            stream = self._stream = loader._stream(batches, self._epoch, self._batch)
+        if stream.shape != loader.prefetching:
+            stream.resize(*loader.prefetching)
+        return stream
 
     def _finished(self, batch: Batch) -> Batch:
         """What the training's own thread does to a batch that has arrived."""
@@ -316,14 +329,14 @@ class _Cursor:
 
     def _begin(self) -> None:
         loader = self._loader
-        self._batches = loader._batches()
-        self._num_batches = self._batches.num_batches
+        batches = loader._batches()
+        self._num_batches = batches.num_batches
         self._epoch, self._batch = loader._at = loader._next
         if self._batch < self._num_batches:
-            self._stream = loader._stream(self._batches, self._epoch, self._batch)
+            self._stream = loader._stream(batches, self._epoch, self._batch)
         loader._next = (self._epoch + 1, 0)  # also after a break
+        self._batches = batches  # last: interrupted before, it begins again
 
-    def _finish(self) -> None:
-        if self._stream is not None:
-            self._loader._spare.put((self._batches, os.getpid()), self._stream)
-            self._stream, self._ready = None, []
+    def _finish(self, stream: Prefetcher[Sent] | None) -> None:
+        if stream is not None:
+            self._loader._spare.put((self._batches, os.getpid()), stream)

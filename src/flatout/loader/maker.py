@@ -134,7 +134,8 @@ class BatchMaker:
         stretch, wanted, sizes = self._find(first, count)
         at = first - stretch.first
         seeds = [self._crop_seed(epoch) for epoch in stretch.epochs[at : at + count]]
-        run = self._fetcher.fetch_run(wanted, sizes, seeds)
+        with torch.inference_mode(False):  # of whoever asked first: a later epoch may train on these batches
+            run = self._fetcher.fetch_run(wanted, sizes, seeds)
         self._faults.note_batches(count)
         if at == 0 and first >= self._first:  # the next is looked up long before anybody has to wait for it
             with suppress(Exception):  # raised again for those who ask for it

@@ -22,6 +22,7 @@ class Spare:
 
     def put(self, key: Any, stream: Prefetcher[Sent] | None) -> None:
         """Hold this one; what was held before is closed."""
-        if self._stream is not None:
-            self._stream.close()
+        before, self._stream = self._stream, None
+        if before is not None:
+            before.close()  # it may be interrupted: then nobody finds it half closed
         self._key, self._stream = key, stream
