@@ -241,6 +241,17 @@ def test_more_workers_than_cores_or_sixteen_are_warned_of() -> None:
     assert any("more than 16" in text for text in diagnose(many).warnings)
 
 
+@pytest.mark.parametrize(("slowdown", "told"), [(0.0, False), (1.0, True)])
+def test_why_no_more_workers_are_advised(slowdown: float, told: bool) -> None:
+    """On two cores of which the second gives nothing they are not, and that is said."""
+    stages = {"fetch": 0.004, "prepare": 0.05, "collate": 0.001}
+    facts = {"slowdown": slowdown, "num_threads": 1}
+    record = made_record(stages=stages, compute_s=0.013, machine={"num_cores": 2}, facts=facts)
+    seen = diagnose(record)
+    assert ("workers" in [remedy.name for remedy in seen.remedies]) != told
+    assert any("more workers are not advised: with 2" in text for text in seen.warnings) == told
+
+
 def test_shared_memory_that_is_too_small_is_warned_of() -> None:
     record = made_record(num_workers=4, loader={"batch_bytes": 1 << 26}, machine={"shared_bytes": 64 << 20})
     assert any("/dev/shm" in text for text in diagnose(record).warnings)
