@@ -190,6 +190,10 @@ def test_feeding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each["ms"] for each in fed["curve"]] == [0.04, 0.08, 0.16, 0.32, 1.0, 3.0]
     assert all(0 < each["utilisation"] <= 1 for each in fed["curve"])
     assert fed["lowest"] == min(each["utilisation"] for each in fed["curve"] if each["ms"] >= 1)
+    # Twice the limit counts whichever way it is rounded.
+    fed = measure_accelerator(store, case, limit_per_s=8 / 0.6002e-3, wanted_ms=[], rounds=1)
+    counted = [each["utilisation"] for each in fed["curve"] if each["ms"] >= 1.2]
+    assert (len(counted), fed["lowest"]) == (2, min(counted))
     waits = measure_main_python(store, case, [5.0], rounds=1)
     assert [each["ms"] for each in waits["curve"]] == [3.0, 5.0, 10.0]
     assert all(0 <= each["wait_share"] < 1 for each in waits["curve"])

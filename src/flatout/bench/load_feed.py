@@ -37,7 +37,8 @@ def measure_accelerator(
         without = median(_busy_share(repeat({}), step) for _ in range(rounds))
         utilisation = _median_share(store, case, step, rounds)
         curve.append({"ms": ms, "utilisation": utilisation, "without_loader": without})
-    counted = [each["utilisation"] for each in curve if each["ms"] >= max(2 * limit_ms, MIN_STEP_MS)]
+    least_ms = max(round(2 * limit_ms, 3), MIN_STEP_MS)  # rounded as they are
+    counted = [each["utilisation"] for each in curve if each["ms"] >= least_ms]
     return {"limit_ms_per_batch": limit_ms, "curve": curve, "lowest": min(counted)}
 
 
