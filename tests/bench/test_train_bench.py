@@ -19,7 +19,7 @@ from flatout.bench.train import data_folder
 from flatout.bench.train_contestant import LOOK_EVERY, Entry, compete
 from flatout.bench.train_module import SimulatedAccelerator
 from flatout.bench.train_monitor import MonitorClock, seconds_per_step
-from flatout.bench.train_pairs import NUM_PROCESSES, Pair, Pairs, plan_pairs, times_as_long
+from flatout.bench.train_pairs import NUM_PROCESSES, Pair, Pairs, plan_pairs, rate, ratio_of
 from flatout.bench.train_process import Contestant
 from flatout.bench.train_race import FAST, RESIDENT, STANDARD, STANDARD_WORKERS, RaceSetting
 from flatout.bench.train_resident import Alternating
@@ -103,11 +103,14 @@ def test_both_sides_of_a_pair_have_the_batches_of_the_loader(config: dict[str, A
     both = Alternating(loader())
     stream = iter(both)
     for first, num in ((0, 3), (3, 5), (8, 2)):  # over the ends of epochs
-        for is_resident in (False, True, True):
+        both.take(num)
+        for is_resident in (False, True, True, False):
             both.start(is_resident)
             for at in range(first, first + num):
                 assert torch.equal(next(stream)["x"], wanted[at])
                 assert both.state_dict() == {"epoch": at // NUM_BATCHES}
+    both.start(True)
+    assert [len(next(stream)["x"]) for _ in range(2)] == [4, 4]
     with pytest.raises(LoaderError, match="only 2 batches are in memory"):
         next(stream)
     both.close()
@@ -118,7 +121,10 @@ def test_both_rounds_of_a_pair_are_over_the_same_batches(
     config: dict[str, Any], accelerator_ms: float | None
 ) -> None:
     entry = Entry(config, {"use_fast_loader": True}, is_alternating=True, accelerator_ms=accelerator_ms)
-    asked = [Asked(steps=5, num_warm=2, is_resident=is_resident) for is_resident in (False, True) * 4]
+    asked = [
+        Asked(steps=5, num_warm=2, is_resident=is_resident, is_again=is_again)
+        for is_resident, is_again in ((True, False), (False, True), (False, False), (True, True)) * 2
+    ]
     rounds = figures_of(entry, *asked)[3:]
     keys = [each["keys"] for each in rounds]
     assert keys[0::2] == keys[1::2]
@@ -246,7 +252,6 @@ def test_rounds_are_planned_by_the_length_of_a_step() -> None:
 def round_of(wall_s: float, data_s: float, **figures: Any) -> Figures:
     monitor = {"plain_s": 1e-4, "look_s": 3e-4, "mean_s": 2e-4}
     made = {"steps": 2, "samples": 8, "wall_s": wall_s, "wait_s": data_s, "data_s": data_s, "busy_s": 0.0}
-    made |= {"producers_s": 0.0}
     return {**made, "cpu_s": 1.6, "peak_rss_bytes": 5, "keys": 1, "monitor": monitor, **figures}
 
 
@@ -268,7 +273,7 @@ PAIRS: Pairs = [
     [Pair(round_of(1.0, 0.0), round_of(1.0, 0.0))],
     [Pair(round_of(2.0, 0.0), round_of(1.0, 0.0))],
 ]
-"""The median of all: 0.8 of resident."""
+"""0.8, 1 and 0.5 of resident."""
 
 
 def test_figures_are_medians_of_the_rounds_own_ratios() -> None:
@@ -333,7 +338,7 @@ class Both(Contestant):
     def run(self, asked: Asked) -> Figures:
         self.asked.append(asked)
         wall_s = asked.steps * (0.5 if asked.is_resident else 1.0)
-        return round_of(wall_s, 0.0, steps=asked.steps, keys=self.keys(asked), producers_s=wall_s / 8)
+        return round_of(wall_s, 0.0, steps=asked.steps, keys=self.keys(asked))
 
     def keys(self, asked: Asked) -> int:
         return 1
@@ -348,23 +353,22 @@ def test_pairs_take_turns_in_several_processes(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(train_pairs, "Contestant", make)
     said: list[str] = []
-    found = train_pairs.run_pairs(Entry({}, is_alternating=True), 30.0, said.append)
-    assert [len(pairs) for pairs in found] == [15] * NUM_PROCESSES  # 6 x 30 s, 12 s each
-    assert times_as_long(found, is_on_cores=True) == pytest.approx(2.0 + 0.125)
-    assert times_as_long(found, is_on_cores=False) == pytest.approx(2.0)
+    found = train_pairs.run_pairs(Entry({}, is_alternating=True), 16, 30.0, said.append)
+    assert [len(pairs) for pairs in found] == [5] * NUM_PROCESSES  # 4 x 30 s, 24 s each
+    assert ratio_of(rate, found) == 0.5
     assert len(said) == NUM_PROCESSES
-    assert all("0.471 of resident" in text for text in said)
-    for each in made:
-        assert [asked.is_resident for asked in each.asked] == [False, True] * 16
-        assert {(asked.steps, asked.num_warm) for asked in each.asked} == {(4, 2)}
+    for at, each in enumerate(made):
+        firsts = [asked.is_resident for asked in each.asked[::2]]
+        assert firsts == [(at + number) % 2 == 0 for number in range(6)]
+        assert [asked.is_resident for asked in each.asked[1::2]] == [not first for first in firsts]
+        assert [asked.is_again for asked in each.asked] == [False, True] * 6
     monkeypatch.setattr(Both, "keys", lambda self, asked: int(asked.is_resident))
     with pytest.raises(FlatoutError, match="different samples"):
-        train_pairs.run_pairs(Entry({}, is_alternating=True), 30.0, said.append)
+        train_pairs.run_pairs(Entry({}, is_alternating=True), 16, 30.0, said.append)
 
 
-def test_pairs_are_planned_by_the_length_of_a_step() -> None:
-    found = [plan_pairs(step_s, 4.0) for step_s in (5.0, 0.25, 0.125, 0.0625, 0.001)]
-    assert found == [(4, 4), (4, 8), (5, 13), (11, 14), (16, 60)]
+def test_pairs_are_planned_by_the_length_of_a_round() -> None:
+    assert [plan_pairs([wall, wall], 4.0) for wall in (10.0, 2.0, 1.0, 0.001)] == [2, 4, 8, 40]
 
 
 def test_a_contestant_is_frozen_between_its_rounds_and_gone_after(config: dict[str, Any]) -> None:

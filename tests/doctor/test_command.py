@@ -87,9 +87,11 @@ def test_options_behind_the_script_are_told_to_be_the_scripts(
     assert main(["doctor", str(script), "--try", "--steps", "20"]) == 0
     shown = capfd.readouterr()
     assert "got ['--try', '--steps', '20']" in shown.out
-    assert f"flatout doctor --try {script}" in shown.err
+    assert f"--try behind {script} is the script's" in shown.err
+    assert main(["doctor", str(script), "--report=x.html"]) == 0
+    assert f"--report behind {script} is the script's" in capfd.readouterr().err
     assert main(["doctor", str(script), "--steps", "20"]) == 0
-    assert "goes to the script" not in capfd.readouterr().err
+    assert "is the script's" not in capfd.readouterr().err
 
 
 def test_a_script_without_a_loader_is_told_what_is_watched(

@@ -30,6 +30,8 @@ QUIET: dict[str, Any] = {
 }
 """What a contestant has differently from a training: it never ends, saves and validates nothing."""
 OPTIONS = {"limit_test_batches": 0}
+SLACK = 3
+"""Batches beyond a round's: what is made ahead."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ def _alternate(loader: RunLoader, batches: Alternating, asked: Asked) -> None:
     """What stands before a round; the batch that is made ahead belongs to the round before."""
     if isinstance(loader.loader, AheadLoader):
         loader.loader.wait()
+    if not asked.is_again:
+        batches.take(asked.num_warm + asked.steps + SLACK)
     batches.start(asked.is_resident)
 
 

@@ -13,7 +13,7 @@ import torch
 
 from flatout.bench.train_contestant import Entry
 from flatout.bench.train_monitor import seconds_per_step
-from flatout.bench.train_pairs import Pairs, rate, run_pairs, step_s, times_as_long
+from flatout.bench.train_pairs import Pairs, rate, ratio_of, run_pairs, step_s
 from flatout.bench.train_process import Contestant
 from flatout.bench.train_rounds import Asked, Figures
 from flatout.config import load_config
@@ -60,7 +60,7 @@ def race(config: Mapping[str, Any], setting: RaceSetting) -> dict[str, Any]:
     made = entries(config, setting)
     found = {name: Contestant(name, made[name].to_json()) for name in (STANDARD, STANDARD_WORKERS, FAST)}
     run_in_turns(list(found.values()), setting)
-    pairs = run_pairs(made[RESIDENT], setting.seconds, setting.say)
+    pairs = run_pairs(made[RESIDENT], found[FAST].rounds[0]["steps"], setting.seconds, setting.say)
     default = load_config(config, overrides={"use_fast_loader": True})
     return result(found, pairs, default.monitor.update_frequency, setting.accelerator_ms)
 
@@ -139,15 +139,14 @@ def result(
     """The document of one task."""
     fast, standard = found[FAST].rounds, found[STANDARD].rounds
     fast_step_s = median(map(step_s, fast))
-    longer = times_as_long(pairs, is_on_cores=accelerator_ms is None)
     document: dict[str, Any] = {
         name: summary(found[name]) for name in (STANDARD, STANDARD_WORKERS, FAST) if name in found
     }
     document[RESIDENT] = {"samples_per_s": median(rate(pair.resident) for own in pairs for pair in own)}
     document |= {
         "speedup": _ratio(rate, fast, standard),
-        "ratio_to_resident": 1 / longer,
-        "step_time_ratio": longer,
+        "ratio_to_resident": ratio_of(rate, pairs),
+        "step_time_ratio": ratio_of(step_s, pairs),
         "data_time_ratio": _ratio(_data_s, standard, fast),
         "monitor_overhead": seconds_per_step(fast[-1]["monitor"], look_every) / fast_step_s,
     }

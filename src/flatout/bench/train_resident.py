@@ -20,19 +20,16 @@ ENDLESS = 1 << 20
 
 
 class Alternating:
-    """A loader whose rounds come in twos: the store's next batches, then the same ones again from memory.
-
-    The store's stream goes on where it stood. Begun anew for each round, it made half an epoch ahead each time
-    that nobody took, beside the steps that were timed.
-    """
+    """A loader whose rounds come in twos over the same batches: `take` once, then `start` for each."""
 
     def __init__(self, loader: Passes) -> None:
         self.sampler = EpochSetter(self)
         self._loader = loader
         self._stream: Iterator[Batch] = iter(())
+        self._place = self._after = loader.state_dict()
+        """The loader's states before and after what was taken."""
         self._kept: list[tuple[Batch, int]] = []
-        """Of the store's last round: the loader's own buffers, which it leaves alone while they are held."""
-        self._left: deque[tuple[Batch, int]] = deque()
+        self._ready: deque[tuple[Batch, int]] = deque()
         self._is_resident = False
         self._epoch = 0
 
@@ -43,25 +40,37 @@ class Alternating:
         """Whatever the round that was started gives.
 
         Raises:
-            LoaderError: a round from memory wants more batches than the one before it had.
+            LoaderError: more were asked for than `take` was told.
         """
         while True:
-            if not self._is_resident:
-                self._kept.append(self._next())
-                batch, self._epoch = self._kept[-1]
-            elif self._left:
-                batch, self._epoch = self._left.popleft()
+            if self._ready:
+                batch, self._epoch = self._ready.popleft()
+            elif self._is_resident:
+                raise LoaderError(f"only {len(self._kept)} batches are in memory; take more at once")
             else:
-                raise LoaderError(f"only {len(self._kept)} batches are in memory: those of the round before")
+                batch, self._epoch = self._next()
             yield batch
 
+    def take(self, num_batches: int) -> None:
+        """Copies of the next batches, for the loader uses its buffers again."""
+        self._place = self._after
+        self._rewind()
+        self._kept = []
+        for _ in range(num_batches):
+            batch, epoch = self._next()
+            self._kept.append(({name: value.clone() for name, value in batch.items()}, epoch))
+        self._after = self._loader.state_dict()
+
     def start(self, is_resident: bool) -> None:
-        """A round begins: from memory, or by the loader itself."""
+        """A round over what was taken begins: from memory, or by the loader itself once more."""
         self._is_resident = is_resident
         if is_resident:
-            self._left = deque(self._kept)
-        else:
-            self._kept = []
+            self._stream = iter(())  # what is still made ahead for the round before would run into this one
+            self._loader.close()
+            self._ready = deque(self._kept)
+        else:  # with nothing ready but the first: what is made ahead beforehand would flatter a slow loader
+            self._rewind()
+            self._ready = deque([self._next()])
 
     def set_epoch(self, epoch: int) -> None:
         """Nothing to do: one epoch follows the other."""
@@ -76,6 +85,10 @@ class Alternating:
     def close(self) -> None:
         """End the threads of the loader."""
         self._loader.close()
+
+    def _rewind(self) -> None:
+        self._loader.load_state_dict(self._place)
+        self._stream = iter(self._loader)
 
     def _next(self) -> tuple[Batch, int]:
         batch = next(self._stream, None)

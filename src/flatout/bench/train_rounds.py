@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +17,6 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from flatout.bench.train_module import MeasuredTask
-from flatout.loader.prefetch import PRODUCER
 from flatout.store.checks import crc32c
 from flatout.train.waits import Waits
 from flatout.types import Array
@@ -39,7 +37,9 @@ class Asked:
     num_warm: int = 1
     """Steps before the timed ones."""
     is_resident: bool = False
-    """The batches of the round before come again, from memory, where a contestant can do both."""
+    """Batches come from memory, where a contestant can do both."""
+    is_again: bool = False
+    """Over the batches of the round before."""
 
     @property
     def is_end(self) -> bool:
@@ -120,9 +120,10 @@ class Rounds(Callback):
                 self._start()
 
     def _sums(self) -> _Sums:
-        cpu_s, producers_s, busy_s = cpu_seconds(), producers_seconds(), self._task.busy_s
-        waits_ns, augment_ns = self._waits.total_ns, self._task.augment_ns
-        return _Sums(cpu_s, producers_s, waits_ns, augment_ns, busy_s, time.perf_counter_ns())
+        cpu_s = cpu_seconds()
+        return _Sums(
+            cpu_s, self._waits.total_ns, self._task.augment_ns, self._task.busy_s, time.perf_counter_ns()
+        )
 
     def _figures(self, started: _Sums) -> Figures:
         wall_s = (self._steps_ns[-1] - started.clock_ns) / 1e9
@@ -138,7 +139,6 @@ class Rounds(Callback):
             "augment_s": (now.augment_ns - started.augment_ns) / 1e9,
             "busy_s": now.busy_s - started.busy_s,
             "cpu_s": now.cpu_s - started.cpu_s,
-            "producers_s": now.producers_s - started.producers_s,
             "peak_rss_bytes": self._peak_bytes,
             "device_bytes": torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0,
             "epoch_starts": self._epoch_starts,
@@ -151,7 +151,6 @@ class _Sums:
     """What has been added up until now."""
 
     cpu_s: float
-    producers_s: float
     wait_ns: int
     augment_ns: int
     busy_s: float
@@ -169,14 +168,6 @@ def cpu_seconds() -> float:
             times = worker.cpu_times()
             used += times.user + times.system
     return used
-
-
-def producers_seconds() -> float:
-    """CPU time of the store's producers that live; 0 where the system does not tell it by thread."""
-    if not hasattr(time, "pthread_getcpuclockid"):
-        return 0.0
-    threads = [each.ident for each in threading.enumerate() if each.name.startswith(PRODUCER)]
-    return sum(time.clock_gettime(time.pthread_getcpuclockid(each)) for each in threads if each is not None)
 
 
 def memory_bytes() -> int:

@@ -67,8 +67,8 @@ def doctor(
         _check_place(name, place)
     if misplaced := _own_options(command[1:]):
         say(
-            f"{', '.join(misplaced)} behind {command[0]} goes to the script; the doctor's own options stand in "
-            f"front of it: flatout doctor {' '.join(misplaced)} {command[0]}"
+            f"{', '.join(misplaced)} behind {command[0]} is the script's; the doctor's options stand in front "
+            "of the script"
         )
     record = _observed(command, is_module, steps, full, tries, flags, time_limit, as_json)
     if output is not None:
@@ -121,7 +121,8 @@ def _own_options(arguments: list[str]) -> list[str]:
 
     --steps, --output and --time-limit are left alone: many scripts have them.
     """
-    return [name for name in ("--try", "--json", "--report", "--flags", "--full") if name in arguments]
+    given = [argument.partition("=")[0] for argument in arguments]
+    return [name for name in ("--try", "--json", "--report", "--flags", "--full") if name in given]
 
 
 def _confirm(**written: Path | None) -> None:

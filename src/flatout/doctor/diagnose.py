@@ -11,7 +11,7 @@ from flatout.doctor.rules.compute import COMPUTE_RULES
 from flatout.doctor.rules.data import DATA_RULES
 from flatout.doctor.rules.loop import LOOP_RULES
 from flatout.doctor.rules.warnings import WARNINGS
-from flatout.doctor.rules.workers import WORKER_RULES
+from flatout.doctor.rules.workers import WORKER_RULES, why_no_more
 from flatout.doctor.verdict import give_verdict
 
 MIN_GAIN = 1.05
@@ -51,6 +51,8 @@ CURE = {
     "copies": ("pin_memory",),
 }
 """The remedies that take away what the verdict names: one of them stands first, if it is not left behind."""
+MADE_SLOWLY = ("slow_decode", "small_files", "cold_disk", "augmentation", "huge_collate")
+"""Where more workers are what everybody asks for first."""
 LEFT_BEHIND = 3.0
 """A cure does not stand before a remedy of which so many times as much is expected."""
 
@@ -61,6 +63,8 @@ def diagnose(record: DoctorRecord) -> DoctorRecord:
     verdict = give_verdict(case)
     remedies = () if verdict.disease in ("healthy", "unknown") else tuple(_remedies(case, verdict.disease))
     warnings = [text for rule in WARNINGS for text in rule(case) if text not in record.warnings]
+    if verdict.disease in MADE_SLOWLY and (why := why_no_more(case)):
+        warnings.append(why)
     return replace(record, verdict=verdict, remedies=remedies, warnings=(*record.warnings, *warnings))
 
 

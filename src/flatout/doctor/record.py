@@ -53,12 +53,12 @@ class FunctionCost:
     calls_per_batch: float
     """0: not counted, as for calls of compiled code."""
     caller: str = ""
-    """File of the user's line that calls a library's function; empty for the user's own."""
+    """File of the user's line that calls a library's function, of several the one seen most; else empty."""
     caller_line: int = 0
 
     @property
     def users_line(self) -> tuple[str, int]:
-        """File and line in the user's own code: the call, or the function itself."""
+        """File and line to look at: the user's call of it, or else the function itself."""
         return (self.caller, self.caller_line) if self.caller else (self.file, self.line)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -282,18 +283,19 @@ class _Cursor:
         All of it for each batch took 25 us beside an accelerator, where other threads use the caches.
         """
         try:
-            batch = self._ready.pop() if self._ready else self._next_of_unit()
+            batch: Batch = self._ready.pop() if self._ready else self._next_of_unit()
+            if not self._is_whole:
+                batch = self._finished(batch)
+            if self._batch + 1 == self._num_batches:
+                self._finish()  # already now: Lightning never asks for the batch after the last
         except StopIteration:
             raise
         except BaseException:  # of the batch, or Ctrl-C: whoever goes on after it gets it from a new stream
             self._stream, self._ready = None, []
             raise
-        self._batch += 1
+        self._batch += 1  # last: what was not handed over is not counted
         self._loader._at = (self._epoch, self._batch)
-        if self._batch == self._num_batches:
-            stream, self._stream, self._ready = self._stream, None, []
-            self._finish(stream)  # already now: Lightning never asks for the batch after the last
-        return batch if self._is_whole else self._finished(batch)
+        return batch
 
     def _next_of_unit(self) -> Batch:
         loader = self._loader
@@ -302,9 +304,10 @@ class _Cursor:
         assert self._batches is not None
         if self._batch >= self._num_batches:
             raise StopIteration
-        try:
-            sent = self._usable_stream(self._batches).take()
-        except LaneLeft:
+        stream, sent = self._usable_stream(self._batches), None
+        with suppress(LaneLeft):
+            sent = stream.take()
+        if sent is None:  # the lane is left: an error that belongs to a batch comes from another kind of stream
             loader._gate.close()
             sent = self._usable_stream(self._batches).take()
         if isinstance(self._stream, Lane):
@@ -337,6 +340,8 @@ class _Cursor:
         loader._next = (self._epoch + 1, 0)  # also after a break
         self._batches = batches  # last: interrupted before, it begins again
 
-    def _finish(self, stream: Prefetcher[Sent] | None) -> None:
+    def _finish(self) -> None:
+        """The stream has run on into the next epoch: it is for whoever asks for that."""
+        stream, self._stream, self._ready = self._stream, None, []
         if stream is not None:
             self._loader._spare.put((self._batches, os.getpid()), stream)

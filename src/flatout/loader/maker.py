@@ -136,11 +136,12 @@ class BatchMaker:
         seeds = [self._crop_seed(epoch) for epoch in stretch.epochs[at : at + count]]
         with torch.inference_mode(False):  # of whoever asked first: a later epoch may train on these batches
             run = self._fetcher.fetch_run(wanted, sizes, seeds)
+            batches = self.finished(run, sizes, stretch.num_valid[at : at + count])
         self._faults.note_batches(count)
         if at == 0 and first >= self._first:  # the next is looked up long before anybody has to wait for it
             with suppress(Exception):  # raised again for those who ask for it
                 self._stretch(self._turn(first) + 1)
-        return self.finished(run, sizes, stretch.num_valid[at : at + count])
+        return batches
 
     def plan(self, first: int, count: int) -> Planned:
         """Batches that follow each other, for whoever makes them elsewhere."""

@@ -25,8 +25,6 @@ from flatout.loader.switching import switching
 Item = TypeVar("Item")
 Make = Callable[[int, int], list[Item]]
 
-PRODUCER = "flatout-producer"
-"""What the threads are called, with their number behind it."""
 POLL_S = 1.0
 GONE = "the producers are gone; was the loader closed or used in a fork?"
 DROP_WAIT_S = 5.0
@@ -171,7 +169,7 @@ class _Producer(threading.Thread):
     """A thread that makes items; `number` is its place among those of its stream."""
 
     def __init__(self, belt: Belt, number: int) -> None:
-        super().__init__(target=_produce, args=(belt, number), name=f"{PRODUCER}-{number}", daemon=True)
+        super().__init__(target=_produce, args=(belt, number), name=f"flatout-producer-{number}", daemon=True)
 
 
 class Belt:

@@ -143,7 +143,8 @@ def _remedies(remedies: Sequence[Remedy]) -> Table:
 
 def _gains_title(remedies: Sequence[Remedy]) -> str:
     """What was tried is proven; everything else is foretold."""
-    return "Proof" if any(remedy.trial is not None for remedy in remedies) else "What is to be won"
+    tried = [remedy.trial for remedy in remedies if remedy.trial is not None]
+    return "Proof" if any(trial.low != trial.high for trial in tried) else "What is to be won"
 
 
 def _kept(record: DoctorRecord) -> Table:

@@ -60,7 +60,8 @@ class Follower:
     def trouble(self) -> str:
         """Why there is no record to show; empty: there is one."""
         self.newest()
-        return self._trouble if self._record is None else ""
+        with self._lock:
+            return self._trouble if self._record is None else ""
 
     def _look(self, before: Served | None) -> Served:
         self._trouble, stamp = "", self.place.stamp()

@@ -18,7 +18,7 @@ OWN_FOLDER = f"{Path(__file__).parents[1]}{os.sep}"
 
 def watch_exit(folder: Path) -> None:
     """Note at the end of this process what ended it."""
-    noted: dict[str, Any] = {"error": None, "rank": _rank(), "owner": os.getpid()}
+    noted: dict[str, Any] = {"error": None, "rank": own_rank(), "owner": os.getpid()}
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -42,7 +42,8 @@ def watch_exit(folder: Path) -> None:
     atexit.register(write)
 
 
-def _rank() -> int:
+def own_rank() -> int:
+    """Of this process among those that train together."""
     given = os.environ.get("RANK", "")
     return int(given) if given.isdecimal() else 0
 

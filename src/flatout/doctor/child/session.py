@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 from flatout.doctor.ceiling.batches import num_samples_of
 from flatout.doctor.ceiling.plan import Block, is_distributed, unevenness
 from flatout.doctor.ceiling.sources import LoaderSource
+from flatout.doctor.child.exit import own_rank
 from flatout.doctor.child.loaders import SeenLoader, key_of
 from flatout.doctor.child.watch import WATCH, Own
 from flatout.doctor.observe.settings import ObserveSettings
@@ -168,8 +169,10 @@ class Session:
 
     def _write_progress(self, *, is_enough: bool) -> None:
         settings, seconds = self.settings, perf_counter() - self._started_at
-        of = None if settings.is_full else settings.num_steps + settings.num_warmup
-        write_progress(WATCH.log.folder, Progress(self.num_steps, of, seconds, is_enough))
+        wanted = None if settings.is_full else settings.num_steps + settings.num_warmup
+        done = max(0, self.num_steps - 1)  # the last one has only begun
+        progress = Progress(done, wanted, seconds, settings.time_limit_s, is_enough, own_rank())
+        write_progress(WATCH.log.folder, progress)
 
     def _has_seen_enough(self) -> bool:
         settings = self.settings

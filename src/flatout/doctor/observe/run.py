@@ -124,7 +124,7 @@ def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSetting
         f"the script wrote over {path} while it was observed" for path in trace.facts.get("overwritten") or ()
     ]
     found += [f"a measurement after the observed steps failed: {why}" for why in trace.failures]
-    if ended.code and not steps.steps:
+    if ended.code and not ended.was_interrupted and not steps.steps:
         return found  # its own error is the news
     if not trace.nexts:
         found.append(
@@ -148,16 +148,23 @@ def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSetting
 def _why_untrained(trace: Trace) -> str:
     """Batches were read and none of them was followed by a backward."""
     read = [each for each in trace.nexts if each.num_samples]
-    if not any(span.phase == "backward" for span in trace.spans):
+    first_s = min((span.start for span in trace.spans if span.phase == "backward"), default=None)
+    if first_s is None:
         return (
             f"{count(len(read), 'batch', 'batches')} came and no backward followed: nothing was trained while "
             "it was observed. If training begins later, give the script arguments that begin it sooner"
         )
+    if any(each.end > first_s for each in trace.nexts):
+        return (
+            f"it cannot be told what the script trains on: of {count(len(read), 'batch', 'batches')} few were "
+            "followed by a backward before the next one. Several batches for each backward look like this, and "
+            "training data from elsewhere than a DataLoader"
+        )
     taken_s = sum(each.end - each.start for each in trace.nexts)
     return (
-        f"the script trains on batches that it had read before, as list(loader) does: {len(read):,} in "
-        f"{duration(taken_s)}. No step of it reads one, so none waits for data; to have its loader measured, "
-        "let the loop run over the loader itself"
+        f"the script trains on batches that it had read before, as list(loader) does ({len(read):,} in "
+        f"{duration(taken_s)}), or on others than a DataLoader's. To have its loader measured, let the loop "
+        "run over the loader itself"
     )
 
 

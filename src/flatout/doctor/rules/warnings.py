@@ -7,17 +7,12 @@ from collections.abc import Callable, Iterator
 from flatout.config import LoaderSettings
 from flatout.doctor.rules.case import Case
 from flatout.doctor.rules.compute import HEADROOM, most_device_bytes
-from flatout.doctor.rules.words import duration, share, times
-from flatout.doctor.rules.workers import gain_of_workers, most_workers, wanted_workers
+from flatout.doctor.rules.words import duration, share
 from flatout.loader.platform import decide
 from flatout.units import bytes_text
 
 LOW_MEMORY = 0.1
 """Part of the memory that should stay free."""
-DEAR = 0.3
-"""What a second on another core takes from the training, from which that is why workers do not pay."""
-NOTICED = 1.2
-"""What is to be won by a better data path, from which somebody will ask for more workers."""
 
 
 def warn_of_shared_memory(case: Case) -> Iterator[str]:
@@ -65,24 +60,9 @@ def warn_of_workers(case: Case) -> Iterator[str]:
     yield from (note for note in notes if note.startswith("num_workers"))
 
 
-def tell_of_workers(case: Case) -> Iterator[str]:
-    """Why no more workers are advised where everybody would ask for them first."""
-    loader, most = case.loader, most_workers(case)
-    is_asked = not loader.is_iterable and loader.num_workers < most and case.ceiling >= NOTICED
-    if is_asked and wanted_workers(case) == loader.num_workers:
-        gain, lost = gain_of_workers(case, most), case.work.slowdown
-        why = (
-            f"what another core does takes {share(lost)} of its time from the training (measured just now)"
-            if lost >= DEAR
-            else f"they share {case.cores_text} with the training"
-        )
-        yield f"more workers are not advised: with {most} a step would be {times(gain)} as fast; {why}"
-
-
 WARNINGS: tuple[Callable[[Case], Iterator[str]], ...] = (
     warn_of_shared_memory,
     warn_of_memory,
     warn_of_others,
     warn_of_workers,
-    tell_of_workers,
 )

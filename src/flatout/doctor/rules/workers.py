@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from flatout.config import LoaderSettings
 from flatout.config.settle import MOST_WORKERS
 from flatout.doctor.predict import best_workers
 from flatout.doctor.record import Remedy
 from flatout.doctor.rules.case import Case
-from flatout.doctor.rules.words import count, duration, share
+from flatout.doctor.rules.words import count, duration, share, times
 from flatout.loader.platform import decide
 from flatout.units import bytes_text
 
@@ -17,6 +18,8 @@ PREFETCH = 8
 """Batches ahead of each worker that are advised where single samples hold everybody up."""
 MIN_GAIN = 1.1
 """Below this the number of workers is left as it is."""
+DEAR = 0.3
+"""What a second on another core takes from the training, from which that is why workers do not pay."""
 IO_SHARE = 0.5
 """Part of a batch's making that is waiting, from which more workers than cores pay."""
 
@@ -72,6 +75,22 @@ def gain_of_workers(case: Case, number: int) -> float:
     is_crowd = case.loader.num_workers > most_workers(case)
     gain = case.gain_over_step if is_crowd or number == 0 else case.gain_in_model
     return gain(num_workers=number, uneven_s=case.stall_s)
+
+
+def why_no_more(case: Case) -> str:
+    """Why no more workers are advised where everybody would ask for them first; empty: nobody would."""
+    loader, most = case.loader, most_workers(case)
+    if loader.is_iterable or loader.num_workers >= most or wanted_workers(case) != loader.num_workers:
+        return ""
+    gain = case.work.step_s() / replace(case.work, num_workers=most).step_s()
+    if gain >= MIN_GAIN:
+        return ""
+    lost = case.work.slowdown
+    why = f": what another core does takes {share(lost)} of that time from the training, as measured"
+    return (
+        f"more workers are not advised: with {most} a step is predicted to be {times(gain)} as fast"
+        f"{why if lost >= DEAR else ''}"
+    )
 
 
 def advise_persistent(case: Case) -> Remedy | None:
