@@ -13,7 +13,7 @@ import pytest
 from tests.doctor import scripts
 from tests.doctor.running import run
 
-from flatout.doctor.child.exit import OWN_FOLDER, _rank, hide_own_frames
+from flatout.doctor.child.exit import OWN_FOLDER, hide_own_frames, own_rank
 from flatout.doctor.child.log import RowLog, read_rows
 from flatout.doctor.child.watch import Watch
 from flatout.doctor.launch import run as launching
@@ -87,7 +87,7 @@ def test_our_own_files_are_nobodys_code() -> None:
 @pytest.mark.parametrize(("given", "rank"), [("3", 3), ("", 0), ("first", 0), ("-1", 0)])
 def test_a_rank_that_is_no_number(given: str, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", given)
-    assert _rank() == rank
+    assert own_rank() == rank
 
 
 def test_rows_that_cannot_be_written_are_not_the_scripts_fault(tmp_path: Path) -> None:
