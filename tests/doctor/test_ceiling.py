@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader, TensorDataset
 
 from flatout.doctor.ceiling.measure import ceiling_of, resident_seconds
 from flatout.doctor.ceiling.plan import (
@@ -12,10 +16,15 @@ from flatout.doctor.ceiling.plan import (
     LEAST_ROUNDS,
     LEAST_STEPS,
     MOST_ROUNDS,
+    SERIES_S,
     SHORT_EPOCH,
+    Block,
     block_steps,
+    ceiling_blocks,
     in_turns,
     num_rounds,
+    sources_in_time,
+    steps_in_time,
     unevenness,
     used_up_first,
 )
@@ -163,8 +172,41 @@ def test_batches_made_ahead_are_used_up_first() -> None:
 
 
 def test_resident_batches_are_copies() -> None:
-    import torch
-
     source = ResidentSource(keep_batches(LoaderSource("base", lambda: iter([torch.zeros(2)] * 3), next)))
     source.next().add_(1)
     assert all(float(source.next().sum()) == 0 for _ in range(9))
+
+
+def test_very_slow_steps_are_replayed_within_the_time_limit() -> None:
+    """Ten seconds a step: without a limit ten minutes."""
+    assert sources_in_time(10.0, 120.0) == 2
+    assert steps_in_time(10.0, LEAST_STEPS, 2, 120.0) == 1
+    assert sources_in_time(0.1, 120.0) > 4
+    assert steps_in_time(0.1, 7, 4, 120.0) == 7
+    assert steps_in_time(2.0, 3, 4, 1e9) == 3
+
+
+@given(st.floats(1e-4, 60.0), st.floats(1.0, 600.0))
+def test_a_series_ends_within_the_time_limit(step_s: float, limit_s: float) -> None:
+    sources = min(4, sources_in_time(step_s, limit_s))
+    if sources < 2:
+        assert 2 * LEAST_ROUNDS * 2 * step_s > limit_s
+        return
+    steps = steps_in_time(step_s, block_steps(step_s, 0, None), sources, limit_s)
+    assert steps >= 1
+    assert LEAST_ROUNDS * sources * (steps + 1) * step_s <= max(limit_s, SERIES_S) * (1 + 1e-9)
+
+
+def blocks_in_time(step_s: float, limit_s: float) -> list[Block]:
+    loader: DataLoader[Any] = DataLoader(TensorDataset(torch.rand(64, 4)), batch_size=4)
+    base = LoaderSource("base", lambda: iter(loader), next)
+    return list(ceiling_blocks(base, step_s, block_steps(step_s, 0, None), loader, None, limit_s))
+
+
+def test_slow_steps_have_fewer_sources_and_shorter_blocks() -> None:
+    blocks = blocks_in_time(10.0, 120.0)
+    assert [block.source.name for block in blocks] == ["base", "resident"] * LEAST_ROUNDS
+    assert sum(10.0 * (block.num_steps + block.num_skipped) for block in blocks) <= 120.0
+    assert blocks_in_time(10.0, 30.0) == []
+    names = {block.source.name for block in blocks_in_time(0.5, 120.0)}
+    assert {"base", "resident", "beside"} <= names

@@ -228,6 +228,14 @@ def test_a_cache_says_what_it_takes() -> None:
     assert first.settings == {"cache": True}
 
 
+@pytest.mark.parametrize("draws", [None, False, True])
+def test_other_workers_draw_other_random_numbers(draws: bool | None) -> None:
+    for made, name in ((few_workers(), "workers"), (worker_restart(), "persistent")):
+        record = diagnose(replace(made, facts={**made.facts, "draws_random": draws}))
+        found = {remedy.name: remedy for remedy in record.remedies}
+        assert found[name].changes_results is bool(draws)
+
+
 def test_windows_gets_no_workers_and_a_warning_about_those_it_has() -> None:
     windows = {"system": "win32"}
     record = made_record(stages=DECODE, machine=windows)

@@ -76,10 +76,38 @@ def test_sync_points_have_their_line(plain: DoctorRecord) -> None:
     assert point.per_step == pytest.approx(1.0, abs=0.11)
 
 
-def test_an_overwritten_file_is_told(plain: DoctorRecord) -> None:
-    assert not [text for text in plain.warnings if "optimizer" in text]
-    # the first save makes the file; that of the next epoch writes over it
-    assert plain.facts["overwritten"] in ([], ["model.pt"])
+def test_a_file_that_is_written_once_is_not_overwritten(plain: DoctorRecord) -> None:
+    assert plain.facts["overwritten"] == []
+    assert not [text for text in plain.warnings if "model.pt" in text]
+
+
+SAVES = (
+    scripts.HEAD
+    + """
+for step, batch in enumerate(DataLoader(Slow(40000, 0.0), batch_size=8)):
+    train_step(batch)
+    if step == 10:
+        torch.save(model.state_dict(), "model.pt")
+        open("log.part", "w").write("loss")
+        os.replace("log.part", "log.csv")
+    if step >= 30:
+        torch.save(model.state_dict(), "late.pt")
+        open("late.part", "w").write("loss")
+        os.replace("late.part", "late.csv")
+"""
+)
+
+
+def test_files_that_are_overwritten_or_written_late_are_told(tmp_path: Path) -> None:
+    for name in ("model.pt", "log.csv"):
+        (tmp_path / name).write_text("of last week")
+    record = run(tmp_path, SAVES, settings=FEW)
+    assert record.exit.was_stopped
+    assert record.facts["overwritten"] == ["model.pt", "log.csv"]
+    told = [text.split()[4] for text in record.warnings if text.startswith("the script wrote over ")]
+    assert told == ["model.pt", "log.csv"]
+    late = [text.split()[0] for text in record.warnings if "while batches were replayed" in text]
+    assert late == ["late.pt", "late.csv"]
 
 
 def test_the_ceiling_is_replayed(plain: DoctorRecord) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections import namedtuple
@@ -231,3 +232,30 @@ def test_processes_that_train_at_the_same_time_are_ranks_and_no_others() -> None
     assert not _overlaps(_trained(3, (6.5, 9.0)), first)
     assert not _overlaps(first, Trace(4, nexts=[Next(0.0, 1.0, 1, 4)]))  # it only evaluates
     assert not _overlaps(first, _trained(5))
+
+
+def test_files_that_are_renamed_over_others(tmp_path: Path) -> None:
+    files, path = Files(), tmp_path / "model.ckpt"
+    files._own = "/nowhere"
+    files._audit("os.rename", (f"{path}.part", str(path), -1, -1))
+    assert files.overwritten == []
+    path.write_text("old")
+    files._audit("os.rename", (f"{path}.part", path, -1, -1))
+    files._audit("os.rename", ("/tmp/part", "/nowhere/exit-1.json", -1, -1))
+    files._audit("os.rename", (str(tmp_path / "one"), os.fsencode(tmp_path), -1, -1))  # a folder
+    assert files.overwritten == [str(path)]
+
+
+def test_files_that_are_written_while_batches_are_replayed() -> None:
+    files = Files()
+    files._own = "/nowhere"
+    files._audit("open", ("early.csv", "a", os.O_WRONLY | os.O_APPEND))
+    files.is_late = True
+    files._audit("open", ("losses.csv", "a", os.O_WRONLY | os.O_APPEND))
+    files._audit("open", ("losses.csv", "r", os.O_RDONLY))
+    files._audit("open", ("model.part", "wb", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+    files._audit("os.rename", ("model.part", "model.ckpt", -1, -1))
+    files._audit("open", ("/nowhere/caches-0/head", "wb", os.O_WRONLY))
+    files._audit("open", ("__pycache__/x.pyc.1234", None, os.O_WRONLY | os.O_CREAT))
+    files.note_saved("late.pt")
+    assert files.late == ["losses.csv", "model.ckpt", "late.pt"]

@@ -13,6 +13,7 @@ import pytest
 from tests.doctor import scripts
 from tests.doctor.running import run
 
+from flatout.doctor.child import watch as watching
 from flatout.doctor.child.exit import OWN_FOLDER, hide_own_frames, own_rank
 from flatout.doctor.child.log import RowLog, read_rows
 from flatout.doctor.child.watch import Watch
@@ -105,21 +106,101 @@ def test_rows_that_cannot_be_written_are_not_the_scripts_fault(tmp_path: Path) -
     watch.begin(tmp_path / "gone")
     watch.add(("next", 2.0))
     watch.flush()
-    assert not watch.is_on
+    assert watch.is_on  # steps are still counted
+    watch.add(("next", 3.0))
+    assert watch.log.rows == []
 
 
-def test_a_script_whose_observation_is_lost_goes_on(tmp_path: Path) -> None:
+LOST = (
+    scripts.HEAD
+    + """
+import shutil
+from flatout.doctor.child import watch
+
+watch.FLUSH_S = 0.0
+shutil.rmtree(os.environ["FLATOUT_DOCTOR"])
+num_steps = 0
+try:
+    for epoch in range(2):
+        for batch in DataLoader(Slow(800, 0.0), batch_size=8):
+            train_step(batch)
+            num_steps += 1
+finally:
+    open("steps", "w").write(f"{num_steps} {len(watch.WATCH.log.rows)}")
+open("done", "w").close()
+"""
+)
+
+
+def test_a_script_whose_observation_is_lost_is_stopped_all_the_same(tmp_path: Path) -> None:
     """Its folder vanishes while it trains, as a full or an unmounted disk would."""
-    vanish = (
-        "import shutil\nfrom flatout.doctor.child import watch\nwatch.FLUSH_S = 0.0\n"
-        "shutil.rmtree(os.environ['FLATOUT_DOCTOR'])\n"
-    )
-    text = (
-        scripts.HEAD + vanish + "for batch in DataLoader(Slow(64, 0.0), batch_size=8):\n    train_step(batch)\n"
-    )
-    record = run(tmp_path, text + "open('done', 'w').close()\n")
+    record = run(tmp_path, LOST)
     assert (record.exit.code, record.exit.error) == (0, None)
-    assert (tmp_path / "done").exists()
+    num_steps, num_rows = map(int, (tmp_path / "steps").read_text().split())
+    assert 25 <= num_steps <= 30
+    assert num_rows < 5
+    assert not (tmp_path / "done").exists()
+
+
+def test_rows_are_bounded_whatever_the_script_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "MANY_ROWS", 10)
+    watch = Watch()
+    watch.begin(tmp_path)
+    for number in range(95):
+        watch.add(("sync", number))
+        assert len(watch.log.rows) < 10
+    watch.flush()
+    (rows,) = read_rows(tmp_path, "events").values()
+    assert [row[1] for row in rows if row[0] == "sync"] == list(range(95))
+    assert {row[0] for row in rows} == {"sync", "own"}  # what writing took is not the script's
+
+
+def test_beyond_the_most_rows_only_what_is_rare_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "MAX_ROWS", 3)
+    watch = Watch()
+    watch.begin(tmp_path)
+    for kind in ("next", "sync", "forward", "log"):
+        watch.add((kind, 1.0))
+    watch.flush()
+    watch.add(("next", 2.0))
+    watch.add(("stopped", 2.0))
+    assert watch.log.rows == [("stopped", 2.0)]
+    watch.collect()  # another loader is trained on from here
+    watch.add(("next", 3.0))
+    assert watch.log.rows[-1] == ("next", 3.0)
+
+
+EARLY = (
+    scripts.HEAD
+    + """
+from flatout.doctor.child.watch import WATCH
+
+for _ in range(100):
+    torch.ones(1).item()
+    print("loading")
+open("rows", "w").write(str(len(WATCH.log.rows)))
+
+
+def num_rows(_):
+    torch.ones(1).item()
+    return len(WATCH.log.rows)
+
+
+if __name__ == "__main__":
+    loader = DataLoader([1], collate_fn=num_rows, num_workers=1, multiprocessing_context="spawn")
+    open("worker", "w").write(str(list(loader)))
+"""
+)
+
+
+def test_nothing_is_kept_where_nobody_trains(tmp_path: Path) -> None:
+    """Neither before the first batch nor in a worker, which is not forked here."""
+    record = run(tmp_path, EARLY)
+    assert (record.exit.code, record.exit.error) == (0, None)
+    assert (tmp_path / "rows").read_text() == "0"
+    assert (tmp_path / "worker").read_text() == "[0]"
 
 
 def test_whoever_ends_a_script_ends_what_it_started() -> None:

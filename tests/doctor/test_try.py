@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from flatout.doctor.record import DoctorRecord, Exit, Remedy
 from flatout.doctor.steps.phases import Phases
@@ -60,12 +60,52 @@ def test_a_cache_gives_the_same_batches_for_as_long_as_an_epoch(tmp_path: Path) 
     assert got == [labels.tolist() for _, labels in loader]
 
 
+class Watchful(Squares):
+    """Gives something else where a worker asks."""
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((3,), 1.0 if get_worker_info() is None else 2.0), index
+
+
+def seeded(number: int) -> None:
+    info = get_worker_info()
+    assert info is not None
+    info.dataset.offset = 5.0  # type: ignore[attr-defined]
+
+
+class Offset(Squares):
+    offset = 0.0
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((3,), index + self.offset), index
+
+
 def test_same_numbers_or_not(tmp_path: Path) -> None:
     loader = DataLoader(Squares(), batch_size=4, shuffle=True)
     assert batches_agree(loader, {"num_workers": 2}, tmp_path) is True
     assert batches_agree(loader, {"cache": True}, tmp_path / "cache") is True
+    one_by_one: DataLoader[Any] = DataLoader(Squares(), batch_size=None)
+    assert batches_agree(one_by_one, {"cache": True}, tmp_path / "single") is True
+    assert batches_agree(one_by_one, {"num_workers": 1}, tmp_path) is True
     assert batches_agree(DataLoader(Noisy(), batch_size=4), {"num_workers": 2}, tmp_path) is None
     assert batches_agree(DataLoader(Stream(), batch_size=4), {"num_workers": 2}, tmp_path) is None
+
+
+def test_a_batch_of_a_worker_is_compared_where_there_was_none(tmp_path: Path) -> None:
+    for loader in (
+        DataLoader(Watchful(), batch_size=4),
+        DataLoader(Offset(), batch_size=4, worker_init_fn=seeded),
+        DataLoader(Watchful(), batch_size=None),
+    ):
+        assert batches_agree(loader, {"num_workers": 2}, tmp_path) is False
+        assert batches_agree(loader, {"pin_memory": True}, tmp_path) is True
+    assert (
+        batches_agree(DataLoader(Watchful(), batch_size=4, num_workers=1), {"num_workers": 0}, tmp_path)
+        is False
+    )
+    assert (
+        batches_agree(DataLoader(Watchful(), batch_size=4, num_workers=1), {"num_workers": 2}, tmp_path) is True
+    )
 
 
 def remedy(name: str, **settings: Any) -> Remedy:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.report.records import doctor_record, run_document, write_doctor, write_run
 
-from flatout.doctor.record import Exit, record_of
+from flatout.doctor.record import Exit, Trial, record_of
 from flatout.errors import ReportError
 from flatout.report import compare, write_comparison, write_report
 from flatout.report.html import render_html
@@ -212,6 +212,19 @@ def test_what_trials_have_kept_stands_beside_what_was() -> None:
     text = render_markdown(page_of(doctor_record()))
     assert "| setting | in the script | kept |\n| --- | --- | --- |\n| `cache` | - | `True` |\n" in text
     assert "| `num_workers` | `2` | `0` |\n" in text
+
+
+def test_settings_that_contradict_each_other_are_not_both_kept() -> None:
+    cache, workers, other = doctor_record().remedies
+    more = replace(
+        workers,
+        settings={"num_workers": 4, "persistent_workers": True},
+        trial=Trial(1.5, 1.4, 1.6, is_kept=True),
+    )
+    text = render_markdown(page_of(doctor_record(remedies=(more, cache, other))))
+    assert "| `num_workers` | `2` | `0` |\n" in text
+    assert "| `num_workers` | `2` | `4` |" not in text
+    assert "`persistent_workers`" not in text
 
 
 def test_settings_are_those_that_differ_from_the_defaults() -> None:

@@ -58,8 +58,9 @@ def doctor(
 ) -> None:
     """Run a training script under observation and say what holds it up.
 
-    The script is not changed. After enough steps it is stopped, and what it would still have written is not
-    written; what it writes until then, it writes as always.
+    The script is not changed. After enough steps some more run with batches from memory, then it is stopped:
+    what it would still have written is not written. What it writes until then, it writes as always; files of
+    those last steps are named, they hold no results.
     """
     if tries and full:
         raise ConfigError("--try stops the script when it has tried everything; leave --full out")

@@ -64,7 +64,7 @@ class FunctionCost:
 
 @dataclass(frozen=True)
 class SyncPoint:
-    """A line of the script that waits for the device (`.item()`, `.cpu()`, printing a tensor)."""
+    """A line of the script that waits for the device (`.item()`, `.cpu()`, `float()` of a tensor)."""
 
     file: str
     line: int
@@ -194,7 +194,7 @@ class DoctorRecord:
     remedies: tuple[Remedy, ...] = ()
     warnings: tuple[str, ...] = ()
     overhead: float | None = None
-    """Share of a step that the observation itself took, measured."""
+    """Share of a step that the observation itself took, reckoned from what was noted and what noting costs."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Loose facts that rules read: `repeated_forward`, `cudnn_benchmark`, `precision`, ..."""
     machine: Mapping[str, Any] = field(default_factory=dict)

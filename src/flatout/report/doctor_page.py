@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import flatout
 from flatout.doctor.record import DoctorRecord, LoaderFacts, Remedy
+from flatout.doctor.trial.together import settings_kept
 from flatout.report.doctor_charts import (
     cores_chart,
     loader_title,
@@ -148,17 +149,15 @@ def _gains_title(remedies: Sequence[Remedy]) -> str:
 
 
 def _kept(record: DoctorRecord) -> Table:
-    """The settings that trials have shown to be better, beside those of the script."""
+    """The settings that trials have shown to be better, and that go together, beside those of the script."""
     trained = next((loader for loader in record.loaders if loader.name == "train"), None)
-    kept = [remedy for remedy in record.remedies if remedy.trial is not None and remedy.trial.is_kept]
     rows = [
         [
             code(clipped(name, NAME_LENGTH)),
             code(_python(getattr(trained, name))) if name in TORCH_DEFAULTS and trained else Cell(ABSENT),
             code(_python(value)),
         ]
-        for remedy in kept
-        for name, value in remedy.settings.items()
+        for name, value in settings_kept(record.remedies).items()
     ]
     return Table.of(["setting", "in the script", "kept"], rows, "What was changed", MOST_REMEDIES)
 

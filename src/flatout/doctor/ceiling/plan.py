@@ -1,7 +1,8 @@
 """What happens after the observed steps: blocks of steps with the loader and with resident batches, in turns.
 
-The script is as good as stopped by then: nothing that it computes from here on is kept by anybody, so replayed
-batches change none of its results. It is not told that an epoch ended any more, or it might end itself.
+The script is as good as stopped by then: its results are those of the steps before. What it still writes holds
+weights and losses of replayed batches; `flatout.doctor.patches.files` notes such files, and the record warns of
+each. It is not told that an epoch ended any more, or it might end itself.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ SERIES_S = 25.0
 BLOCK_S = 0.3
 """A block lasts at least this long, so that the clock and single hiccups do not matter."""
 LEAST_STEPS, MOST_STEPS = 3, 128
+LEAST_SKIPPED = 1
+"""Steps before a block that are not measured, where steps are slow."""
+NUM_SOURCES, MOST_SOURCES = 4, 100
+"""Those that a ceiling is told from, and more than are ever tried."""
 BLOCK_ERROR = 0.15
 """How sure the mean of a block of uneven steps should be ..."""
 UNEVEN_S = 1.5
@@ -81,6 +86,27 @@ def block_steps(step_s: float, num_workers: int, epoch_steps: int | None, uneven
     return math.ceil(wanted / unit) * unit
 
 
+def sources_in_time(step_s: float, limit_s: float) -> int:
+    """Sources whose blocks of one step, the least number of rounds, end in time; one alone is of no use."""
+    if is_distributed():
+        return MOST_SOURCES
+    fitting = _most_s(limit_s) / (LEAST_ROUNDS * (1 + LEAST_SKIPPED) * max(step_s, 1e-6))
+    return int(min(fitting, MOST_SOURCES))
+
+
+def steps_in_time(step_s: float, num_steps: int, num_sources: int, limit_s: float) -> int:
+    """Steps of a block, fewer than `num_steps` where the least number of rounds would not end in time."""
+    if is_distributed():
+        return num_steps
+    fitting = _most_s(limit_s) / (LEAST_ROUNDS * num_sources * max(step_s, 1e-6)) - LEAST_SKIPPED
+    return int(min(num_steps, max(1, fitting)))
+
+
+def _most_s(limit_s: float) -> float:
+    """A short time limit is meant for the steps that are looked at: a usual series may end."""
+    return max(limit_s, SERIES_S)
+
+
 def num_rounds(step_s: float, num_steps: int, num_sources: int) -> int:
     """Rounds of blocks: more make the interval narrower, slow steps make them dear."""
     if is_distributed():
@@ -101,23 +127,38 @@ def in_turns(sources: Sequence[Source], num_steps: int, step_s: float, rounds: r
 
 def used_up_first(source: Source, step_s: float) -> int:
     """Steps before a block that only use up prefetched batches; slow ones are thrown away instead."""
-    if source.num_ahead * step_s <= DRAIN_S or is_distributed():
-        return max(source.num_ahead, 2)
+    skipped = max(source.num_ahead, 2)
+    if skipped * step_s <= DRAIN_S or is_distributed():
+        return skipped
     for _ in range(source.num_ahead):
         source.next()
-    return 1
+    return LEAST_SKIPPED
 
 
 def ceiling_blocks(
-    base: LoaderSource, step_s: float, num_steps: int, loader: DataLoader[Any], optimiser: Any
+    base: LoaderSource,
+    step_s: float,
+    num_steps: int,
+    loader: DataLoader[Any],
+    optimiser: Any,
+    limit_s: float,
 ) -> Iterator[Block]:
-    """The loader and resident batches in turns, the latter also beside a busy process; then the parts."""
+    """The loader and resident batches in turns, the latter also beside a busy process; then the parts.
+
+    Steps that are so slow that all this would last longer than the time limit make shorter blocks, then without
+    the busy process, then none: the ceiling is told from the waits.
+    """
+    most = sources_in_time(step_s, limit_s)
+    if most < 2:
+        return
     kept = keep_batches(base)
     sources: list[Source] = [base, ResidentSource(kept)]
-    sent = None if is_distributed() else sent_source(base, loader, kept)
-    if not is_distributed():
+    has_time = most >= NUM_SOURCES and not is_distributed()
+    sent = sent_source(base, loader, kept) if has_time else None
+    if has_time:
         sources += [BesideSource(kept), *([sent] if sent else [])]
     base.settle()
+    num_steps = steps_in_time(step_s, num_steps, len(sources), limit_s)
     yield from in_turns(sources, num_steps, step_s, range(num_rounds(step_s, num_steps, len(sources))))
     if sent:
         sent.close()

@@ -9,6 +9,7 @@ import sys
 import traceback
 from contextlib import suppress
 from pathlib import Path
+from time import perf_counter
 from types import TracebackType
 from typing import Any
 
@@ -17,15 +18,16 @@ OWN_FOLDER = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 def watch_exit(folder: Path) -> None:
-    """Note at the end of this process what ended it."""
-    noted: dict[str, Any] = {"error": None, "rank": own_rank(), "owner": os.getpid()}
+    """Note at the end of this process what ended it, and when: the clock is the same in all processes."""
+    noted: dict[str, Any] = {"error": None, "at": None, "rank": own_rank(), "owner": os.getpid()}
+    noted |= {"is_rank": "RANK" in os.environ, "parent": os.getppid()}
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         hide_own_frames(error)
         trace = without_own_frames(trace)
         error.__traceback__ = trace
-        noted["error"] = "".join(traceback.format_exception(kind, error, trace))
+        noted["error"], noted["at"] = "".join(traceback.format_exception(kind, error, trace)), perf_counter()
         before(kind, error, trace)
 
     def write() -> None:
@@ -34,9 +36,11 @@ def watch_exit(folder: Path) -> None:
         last = getattr(sys, "last_value", None)  # where another hook took the place of ours
         if noted["error"] is None and last is not None:
             hide_own_frames(last)
-            noted["error"] = "".join(traceback.format_exception(last))
+            noted["error"], noted["at"] = "".join(traceback.format_exception(last)), perf_counter()
+        place = folder / f"exit-{os.getpid()}.json"
         with suppress(OSError):  # a process that outlived the observation, or a full disk
-            (folder / f"exit-{os.getpid()}.json").write_text(json.dumps(noted), encoding="utf-8")
+            place.with_suffix(".part").write_text(json.dumps(noted), encoding="utf-8")
+            place.with_suffix(".part").rename(place)
 
     sys.excepthook = hook
     atexit.register(write)

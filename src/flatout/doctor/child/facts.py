@@ -34,6 +34,7 @@ def gather_facts(session: Session) -> dict[str, Any]:
         "device_bytes": torch.cuda.max_memory_allocated() if device == "cuda" else None,
         "torch": torch.__version__,
         "overwritten": FILES.overwritten,
+        "late_files": FILES.late,
         "unpacked_s": HAND_OVER.unpacked_s,
         "num_unpacked": HAND_OVER.num_unpacked,
         "row_s": _row_seconds(),

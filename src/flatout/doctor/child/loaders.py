@@ -25,6 +25,10 @@ class SeenLoader:
         self.num_without_grad = 0
         self.is_pending = False
         """A batch was handed out, and neither the next one nor a backward came since."""
+        self._num_together = 0
+        """Batches that were asked for one after the other, and no backward between them."""
+        self._num_backward = 0
+        """Backwards since then."""
         self.num_epochs = 0
         self.position = 0
         """Batches of this epoch so far."""
@@ -48,12 +52,15 @@ class SeenLoader:
 
     def begin_epoch(self) -> None:
         """`iter(loader)` was called."""
+        self.count_group()
+        self.drop_group()
         self.num_epochs += 1
         self.position = 0
 
     def hand_out(self, batch: Any, has_grad: bool) -> None:
         """One more batch for the script."""
         self.num_batches += 1
+        self._num_together += 1
         self.position += 1
         self.is_pending = True
         self.num_without_grad += not has_grad
@@ -65,6 +72,17 @@ class SeenLoader:
         if self.is_pending:
             self.num_followed += 1
             self.is_pending = False
+        self._num_backward += self._num_together > 0
+
+    def count_group(self) -> None:
+        """Several batches that came first were then trained on one by one, as by trainers that accumulate."""
+        if self._num_backward:  # the first of them was counted at once
+            self.num_followed += min(self._num_backward, self._num_together) - 1
+            self.drop_group()
+
+    def drop_group(self) -> None:
+        """The epoch is over, or another loader is asked: backwards that come now are not for these batches."""
+        self._num_together = self._num_backward = 0
 
     def describe(self) -> dict[str, Any]:
         """Settings and counts as plain values."""

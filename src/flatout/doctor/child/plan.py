@@ -17,7 +17,8 @@ def plan_of(session: Session) -> Plan:
     if session.settings.measures_ceiling:
         length = seen.epoch_steps or steps_of(seen.loader)
         steps = block_steps(session.mean_step_s, seen.loader.num_workers, length, session.unevenness)
-        yield from ceiling_blocks(base, session.mean_step_s, steps, seen.loader, session.optimiser)
+        limit_s = session.settings.time_limit_s
+        yield from ceiling_blocks(base, session.mean_step_s, steps, seen.loader, session.optimiser, limit_s)
     WATCH.add(("end", "ceiling"))
     if session.settings.tries:
         session.finish()

@@ -17,8 +17,10 @@ from flatout.doctor.ceiling.plan import Block, is_distributed, unevenness
 from flatout.doctor.ceiling.sources import LoaderSource
 from flatout.doctor.child.exit import own_rank
 from flatout.doctor.child.loaders import SeenLoader, key_of
+from flatout.doctor.child.primary import Primary
 from flatout.doctor.child.watch import WATCH, Own
 from flatout.doctor.observe.settings import ObserveSettings
+from flatout.doctor.patches.files import FILES
 from flatout.doctor.patches.frames import users_place
 from flatout.doctor.patches.modules import CALLS, COUNTED_STEPS
 from flatout.doctor.progress import Progress, write_progress
@@ -38,8 +40,7 @@ class Session:
     def __init__(self) -> None:
         self.settings = ObserveSettings()
         self.loaders: dict[tuple[Any, ...], SeenLoader] = {}
-        self.primary: SeenLoader | None = None
-        """The loader whose batches count as steps."""
+        self._primary = Primary()
         self.base: LoaderSource | None = None
         self.num_steps = 0
         self.mean_step_s = 0.0
@@ -48,6 +49,8 @@ class Session:
         self._step_starts: deque[float] = deque(maxlen=1000)
         self._num_caught = 0
         self.optimiser: Any = None
+        self._num_optimised = 0
+        """Steps of optimisers, while no loader is known to be trained on."""
         self.evaluate_batches: int | None = None
         """Trials may end evaluations early."""
         self.on_first_step: Callable[[], None] = _nothing
@@ -69,6 +72,11 @@ class Session:
     ) -> None:
         """Take torch's own `__next__` and `__iter__`."""
         self.settings, self.torch_advance, self.torch_iterate = settings, advance, iterate
+
+    @property
+    def primary(self) -> SeenLoader | None:
+        """The loader whose batches count as steps."""
+        return self._primary.loader
 
     # ---- what the patches call
 
@@ -101,6 +109,10 @@ class Session:
         """`next(iterator)` in the training thread: a step of training, or of an evaluation."""
         if WATCH.was_stopped:
             self._insist()
+        seen.count_group()
+        for other in self.loaders.values():
+            if other is not seen:
+                other.drop_group()
         is_step = self._is_step(seen)
         if is_step:
             self._enter_step(iterator)
@@ -115,6 +127,7 @@ class Session:
             seen.hand_out(batch, torch.is_grad_enabled())
             return batch
         except StopIteration:
+            seen.drop_group()
             if is_step and self._may_end(seen):
                 return self._go_on(seen)
             raise
@@ -124,22 +137,42 @@ class Session:
 
     def note_backward(self) -> None:
         """A backward: who gave the last batches is trained on. The first one tells which thread trains."""
+        if not WATCH.is_collecting:
+            WATCH.collect()
         if not self.loaders:
             WATCH.thread = threading.get_ident()
         for seen in self.loaders.values():
             seen.note_backward()
 
     def note_optimiser(self, optimiser: Any) -> None:
-        """The first one tells device and precision."""
+        """The first one tells device and precision.
+
+        Raises:
+            EnoughSeen: the script has trained for as long as was wanted, and not on batches of a loader.
+        """
         if self.optimiser is None:
             self.optimiser = optimiser
+        if self.primary is None and not self.settings.is_full:
+            if WATCH.was_stopped:
+                self._insist()
+            self._num_optimised += 1
+            if self._num_optimised > self.settings.num_steps + self.settings.num_warmup:
+                self.stop()
 
     # ---- steps and blocks
 
     def _is_step(self, seen: SeenLoader) -> bool:
-        if self.primary is None and seen.is_train:
-            self.primary = seen
+        if self._primary.is_elected(seen, is_open=self._plan is None):
+            self._count_anew()
         return seen is self.primary
+
+    def _count_anew(self) -> None:
+        """The batches of another loader are the steps from here on; there is room for their rows."""
+        WATCH.collect()
+        if self._primary.counts_anew:
+            self.num_steps = 0
+            self._step_starts.clear()
+            CALLS.forget()
 
     def _enter_step(self, iterator: Any) -> None:
         if self.block is None:
@@ -212,8 +245,10 @@ class Session:
             WATCH.flush()  # a script that is killed while batches are replayed has its steps in the record
             self._write_progress(is_enough=True)
         self.base = LoaderSource("base", lambda: self.torch_iterate(seen.loader), self.torch_advance, iterator)
-        self._plan = self.make_plan(self) if self.make_plan is not None else None
+        if self.make_plan is not None and not WATCH.log.is_lost:  # nobody could read what it measures
+            self._plan = self.make_plan(self)
         self._next_block()
+        FILES.is_late = True
 
     def _enter_block_step(self) -> None:
         block = self.block
@@ -253,7 +288,7 @@ class Session:
         Raises:
             EnoughSeen: always.
         """
-        WATCH.add(("stopped",))
+        WATCH.add(("stopped", perf_counter()))
         self.finish()
         WATCH.was_stopped = True
         raise EnoughSeen
@@ -279,7 +314,8 @@ class Session:
         WATCH.add(("facts", gather_facts(self)))
 
     def _describe_loaders(self) -> None:
-        WATCH.add(("loaders", [seen.describe() for seen in self.loaders.values()]))
+        known = self.loaders.values()
+        WATCH.add(("loaders", [seen.describe() | {"is_primary": seen is self.primary} for seen in known]))
 
     def _ends_early(self, seen: SeenLoader) -> bool:
         return self.evaluate_batches is not None and seen.position >= self.evaluate_batches
@@ -287,6 +323,8 @@ class Session:
     def _seen(self, loader: DataLoader[Any]) -> SeenLoader:
         key = key_of(loader)
         if key not in self.loaders:
+            if not WATCH.is_collecting:
+                WATCH.collect()
             made = SeenLoader(len(self.loaders), loader, *users_place(3))
             before = next((k for k, seen in self.loaders.items() if seen.is_followed_by(made)), None)
             self.loaders[key] = made if before is None else self.loaders.pop(before)

@@ -18,7 +18,20 @@ from flatout.doctor.child.imports import run_after_import
 VARIABLE = "FLATOUT_DOCTOR"
 """Environment variable with the folder of the observation."""
 NAME = "sitecustomize"
-CUSTOMIZE = "from flatout.doctor.child.start import begin\nbegin()\n"
+CUSTOMIZE = """\
+try:
+    from flatout.doctor.child.start import begin
+except (ImportError, SyntaxError):  # another Python, which does not have it: as if nobody watched
+    import os, sys
+    own, place = sys.modules.pop(__name__), os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != place]
+    try:
+        __import__(__name__)
+    except ImportError:
+        sys.modules[__name__] = own
+else:
+    begin()
+"""
 
 
 def write_customize(folder: Path) -> Path:

@@ -25,7 +25,8 @@ from flatout.errors import ConfigError
 
 POLL_S = 0.05
 GRACE_S = 20.0
-"""After it was asked to end, a script has this long."""
+"""After it was asked to end, a script has this long. One that was to run to its end has it after the second
+time: it may be writing its last checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def launch(
     process = subprocess.Popen(command, env=_environment(folder), stdout=stdout)
     looks = Looks(process.pid, start)
     try:
-        with _Signals(process) as signals:
+        with _Signals(process, num_patient=int(settings.is_full)) as signals:
             while process.poll() is None:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(POLL_S)
@@ -112,8 +113,10 @@ def _environment(folder: Path) -> dict[str, str]:
 class _Signals:
     """Ctrl-C and SIGTERM are for the script: it ends as it would end alone, and is reported on afterwards."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], num_patient: int = 0) -> None:
         self._process = process
+        self._num_patient = num_patient
+        """Signals that are passed on and no more."""
         self._before: dict[int, Any] = {}
         self._since: float | None = None
         self.were_sent = False
@@ -130,7 +133,10 @@ class _Signals:
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         self.were_sent = True
-        self._since = self._since or perf_counter()
+        if self._num_patient:
+            self._num_patient -= 1
+        else:
+            self._since = self._since or perf_counter()
         if number == signal.SIGTERM or not _is_terminals():  # a terminal sends Ctrl-C to all its processes
             self._process.send_signal(number)
 

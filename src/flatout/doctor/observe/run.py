@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -12,8 +11,9 @@ from typing import Any
 from flatout.doctor.ceiling.measure import ceiling_of, is_replayed
 from flatout.doctor.child.log import read_rows
 from flatout.doctor.launch.run import Ended, Script, launch
+from flatout.doctor.observe.ending import exit_of, read_exits
 from flatout.doctor.observe.settings import ObserveSettings
-from flatout.doctor.record import DoctorRecord, Exit
+from flatout.doctor.record import DoctorRecord
 from flatout.doctor.rules.words import count, duration
 from flatout.doctor.steps.cut import Steps, steps_of, sync_points_of, with_logging
 from flatout.doctor.steps.facts import facts_of, log_share, only_training, overhead_of
@@ -56,7 +56,7 @@ def observe(
 def record_of(script: Script, settings: ObserveSettings, folder: Path, ended: Ended) -> DoctorRecord:
     """The record that the files of an observation make; of a script that still runs, so far."""
     traces = [read_trace(pid, rows) for pid, rows in read_rows(folder, "events").items()]
-    exits = {int(path.stem.rpartition("-")[2]): _read(path) for path in folder.glob("exit-*.json")}
+    exits = read_exits(folder)
     trace = _training(traces, exits)
     phases = Phases(trace)
     samples = only_training(read_rows(folder, "samples").get(trace.pid, ()))
@@ -69,7 +69,7 @@ def record_of(script: Script, settings: ObserveSettings, folder: Path, ended: En
     return DoctorRecord(
         script=script.name,
         arguments=script.arguments,
-        exit=_exit(ended, exits, traces),
+        exit=exit_of(ended, exits, traces),
         steps=steps.steps,
         num_warmup=steps.num_warmup,
         loaders=tuple(loader_facts(trace, known, loaders[known["number"]]) for known in _in_order(trace)),
@@ -108,20 +108,13 @@ def _in_order(trace: Trace) -> list[Mapping[str, Any]]:
     return sorted(read, key=lambda known: (known["number"] != trace.train_number, not known["is_train"]))
 
 
-def _exit(ended: Ended, exits: Mapping[int, Mapping[str, Any]], traces: Sequence[Trace]) -> Exit:
-    told = exits.get(ended.pid, {})
-    was_stopped = any(trace.was_stopped for trace in traces) and not ended.was_interrupted
-    if was_stopped:  # whatever code the script made of it
-        return Exit(0, True)
-    error = told.get("error") or next((each["error"] for each in exits.values() if each.get("error")), None)
-    if error is None and ended.code > 128:
-        error = f"ended by signal {ended.code - 128}"
-    return Exit(ended.code, False, error)
-
-
 def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSettings) -> list[str]:
     found = [
         f"the script wrote over {path} while it was observed" for path in trace.facts.get("overwritten") or ()
+    ]
+    found += [
+        f"{path} was written while batches were replayed: its weights and losses are no results, do not use it"
+        for path in trace.facts.get("late_files") or ()
     ]
     found += [f"a measurement after the observed steps failed: {why}" for why in trace.failures]
     if ended.code and not ended.was_interrupted and not steps.steps:
@@ -172,8 +165,3 @@ def _machine() -> dict[str, Any]:
     from flatout.loader.machine import describe_machine
 
     return asdict(describe_machine())
-
-
-def _read(path: Path) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return told

@@ -75,9 +75,9 @@ _started: list[float] = []
 
 def _before_step(optimiser: Any, args: Any, kwargs: Any) -> None:
     if WATCH.is_here():
+        SESSION.note_optimiser(optimiser)
         WATCH.stack.append("optimiser")
         _started.append(perf_counter())
-        SESSION.note_optimiser(optimiser)
 
 
 def _after_step(optimiser: Any, args: Any, kwargs: Any) -> None:

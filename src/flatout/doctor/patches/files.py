@@ -1,8 +1,9 @@
-"""Files that the script opens: how many a batch, where they lie, and which existing ones it writes over."""
+"""Files that the script opens: how many a batch, where they lie, and what it writes over or writes too late."""
 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 MAX_NAMED = 20
 FLAGS = os.O_WRONLY | os.O_RDWR
 PSEUDO = ("/proc/", "/dev/", "/sys/")
+COMPILED = ".pyc"
+"""In the name of what the interpreter itself writes, first under a longer name."""
 
 
 class Files:
@@ -19,6 +22,10 @@ class Files:
         self.num_opened = 0
         self.last_read = ""
         self.overwritten: list[str] = []
+        self.is_late = False
+        """Batches are replayed or remedies tried: weights and losses are no longer those of a training."""
+        self.late: list[str] = []
+        """What was written since."""
         self.is_on = False
         self._own = ""
 
@@ -30,32 +37,57 @@ class Files:
         self.is_on = True
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
-        if event != "open":
-            return
-        path, mode, flags = args
-        if not isinstance(path, str) or path.startswith(self._own):
-            return
-        if isinstance(flags, int) and flags & FLAGS:
-            self._note_write(path, mode, flags)
-        else:
-            self.num_opened += 1
-            self.last_read = path
+        if event == "open":
+            path, mode, flags = args
+            if not isinstance(path, str) or path.startswith(self._own):
+                return
+            if isinstance(flags, int) and flags & FLAGS:
+                self._note_write(path, mode, flags)
+            else:
+                self.num_opened += 1
+                self.last_read = path
+        elif event == "os.rename":
+            self._note_rename(*map(os.fsdecode, args[:2]))
 
     def _note_write(self, path: str, mode: str | None, flags: int) -> None:
         is_new = flags & os.O_TRUNC or (mode is not None and "w" in mode)
         if is_new and path not in self.overwritten and len(self.overwritten) < MAX_NAMED:
             self.note_overwritten(path)
+        if self.is_late:
+            self._note_late(path)
+
+    def _note_rename(self, before: str, after: str) -> None:
+        """A checkpoint is written under another name first, so that it is whole or not there."""
+        if after.startswith(self._own):
+            return
+        self.note_overwritten(after)
+        if self.is_late:
+            if before in self.late:
+                self.late.remove(before)
+            self._note_late(after)
+
+    def note_saved(self, path: str) -> None:
+        """Somebody is about to write `path` in a way that no audit hook sees."""
+        self.note_overwritten(path)
+        if self.is_late:
+            self._note_late(path)
 
     def note_overwritten(self, path: str) -> None:
         """Somebody is about to write `path` anew."""
-        if path.startswith(PSEUDO) or path in self.overwritten:
+        if path.startswith(PSEUDO) or path in self.overwritten or path in self.late:
             return
         try:
-            has_content = Path(path).stat().st_size > 0
+            known = Path(path).stat()
         except OSError:
             return
-        if has_content and len(self.overwritten) < MAX_NAMED:
+        if stat.S_ISREG(known.st_mode) and known.st_size > 0 and len(self.overwritten) < MAX_NAMED:
             self.overwritten.append(path)
+
+    def _note_late(self, path: str) -> None:
+        if path in self.late or path.startswith(PSEUDO) or COMPILED in path:
+            return
+        if len(self.late) < MAX_NAMED:
+            self.late.append(path)
 
 
 FILES = Files()

@@ -25,6 +25,7 @@ def install(folder: Path) -> None:
     """Begin to watch this process."""
     settings = read_settings(folder)
     WATCH.begin(folder)
+    WATCH.hold()
     patch_loaders(settings)
     patch_backward()
     SESSION.make_plan = plan_of

@@ -47,7 +47,7 @@ def _noting_path(original: Any) -> Any:
     @functools.wraps(original)
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(f, str | os.PathLike):
-            FILES.note_overwritten(os.fspath(f))
+            FILES.note_saved(os.fspath(f))
         return original(obj, f, *args, **kwargs)
 
     return save

@@ -59,6 +59,12 @@ class Calls:
         self._held.clear()
         self.num_steps += 1
 
+    def forget(self) -> None:
+        """Another training begins: what was counted in the one before is not its own."""
+        self._held.clear()
+        self.repeats.clear()
+        self.num_steps = 0
+
     def worst(self) -> dict[str, Any] | None:
         """The module whose repeated calls take longest, as `facts['repeated_forward']` gives it."""
         if not self.repeats or not self.num_steps:

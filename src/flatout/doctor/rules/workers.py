@@ -37,7 +37,13 @@ def advise_workers(case: Case) -> Remedy | None:
         cost=_cost(case, number),
         how=f"DataLoader(..., {_arguments(case, number)})",
         settings=_settings(case, number),
+        changes_results=draws_otherwise(case),
     )
+
+
+def draws_otherwise(case: Case) -> bool:
+    """Whether samples get other random numbers: a worker has a seed of its own, from when it is started."""
+    return bool(case.facts.draws_random)
 
 
 def wanted_workers(case: Case) -> int:
@@ -111,6 +117,7 @@ def advise_persistent(case: Case) -> Remedy | None:
         cost="the memory of the workers between epochs",
         how="DataLoader(..., persistent_workers=True)",
         settings={"persistent_workers": True},
+        changes_results=draws_otherwise(case),
     )
 
 

@@ -72,14 +72,15 @@ class Trace:
     refusals: dict[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     """Measurements of the doctor's own that went wrong."""
-    was_stopped: bool = False
+    stopped_at: float | None = None
     num_rows: int = 0
 
     @property
     def train_number(self) -> int | None:
-        """The loader that the script trains on; of several the one with the most batches."""
+        """The loader that the script trains on; of several the one whose steps were counted."""
         trained = [each for each in self.loaders if each["is_train"]]
-        return max(trained, key=lambda each: each["num_batches"])["number"] if trained else None
+        best = max(trained, key=lambda each: (each.get("is_primary", False), each["num_batches"]), default=None)
+        return None if best is None else int(best["number"])
 
     def loader(self, number: int) -> Mapping[str, Any] | None:
         """What is known of a loader."""
@@ -116,7 +117,7 @@ def _add(trace: Trace, kind: str, values: Sequence[Any]) -> None:
 def _add_single(trace: Trace, kind: str, values: Sequence[Any]) -> None:
     """Rows that come once, or of which the last counts."""
     if kind == "stopped":
-        trace.was_stopped = True
+        trace.stopped_at = values[0]
     elif kind == "facts":
         trace.facts = values[0]
     elif kind == "loaders":

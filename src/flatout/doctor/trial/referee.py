@@ -15,6 +15,7 @@ from flatout.doctor.child.log import read_rows
 from flatout.doctor.record import DoctorRecord, Remedy, Trial
 from flatout.doctor.steps.phases import Phases
 from flatout.doctor.steps.trace import Trace, read_trace
+from flatout.doctor.trial.together import TOGETHER, going_together
 from flatout.doctor.tune.interval import spread_of
 
 FLAGS = {"matmul_precision", "cudnn_benchmark"}
@@ -22,7 +23,6 @@ FLAGS = {"matmul_precision", "cudnn_benchmark"}
 MAX_TRIED = 5
 LEAST_GAIN = 1.02
 """A remedy that gives less is not kept even if it is sure: nobody would notice."""
-TOGETHER = "together"
 
 Look = Callable[[Path], DoctorRecord]
 
@@ -69,26 +69,29 @@ class Referee:
         return bool(remedy.settings) and (self._with_flags or not FLAGS & remedy.settings.keys())
 
     def _combination(self, folder: Path) -> list[Remedy]:
-        """All that was kept at once, if that is more than one thing."""
+        """All that was kept and goes together, at once, if that is more than one thing."""
         self._judge(folder)
-        kept = [
-            self._asked[name] for name, trial in self.trials.items() if trial.is_kept and name in self._asked
-        ]
+        kept = going_together(
+            [
+                replace(remedy, trial=trial)
+                for name, remedy in self._asked.items()
+                if (trial := self.trials.get(name)) is not None and trial.is_kept
+            ]
+        )
         if len(kept) < 2:
             return []
-        kept.sort(key=lambda remedy: self.trials[remedy.name].gain)
         merged: dict[str, Any] = {}
-        for remedy in kept:  # the best comes last and wins where two set the same thing
+        for remedy in kept:
             merged |= remedy.settings
         if any(merged == remedy.settings for remedy in kept):
             return []
-        names = " and ".join(remedy.name for remedy in reversed(kept))
+        names = " and ".join(remedy.name for remedy in kept)
         self._together = Remedy(
             name=TOGETHER,
             evidence=f"{names}, each faster alone",
             predicted_gain=None,
-            cost="; ".join(remedy.cost for remedy in reversed(kept)),
-            how="; ".join(remedy.how for remedy in reversed(kept)),
+            cost="; ".join(remedy.cost for remedy in kept),
+            how="; ".join(remedy.how for remedy in kept),
             settings=merged,
             changes_results=any(remedy.changes_results for remedy in kept),
         )
@@ -117,14 +120,14 @@ class Referee:
         return replace(record, remedies=found)
 
     def _compare_together(self) -> None:
-        """Several remedies at once are kept only if they beat the best of them alone."""
+        """Several remedies at once are kept only if they beat the best of them alone, beyond noise."""
         together = self.trials.get(TOGETHER)
         alone = {name: trial for name, trial in self.trials.items() if name != TOGETHER and trial.is_kept}
         if together is None or not alone:
             return
         best = max(alone, key=lambda name: alone[name].gain)
-        if together.gain <= alone[best].gain:
-            note = f"{best} alone is as fast"
+        if together.low <= alone[best].gain:
+            note = f"{best} alone is as fast, as far as can be told"
             self.trials[TOGETHER] = replace(together, is_kept=False, note=note)
 
 
@@ -141,9 +144,10 @@ def judged(trace: Trace, phases: Phases, remedy: Remedy) -> Trial | None:
     scale = _scale(trace, remedy.settings)
     found = spread_of([scale * base[number] / mine[number] for number in rounds])
     agrees = trace.agreements.get(remedy.name)
-    is_kept = found.low > 1.0 and found.middle >= LEAST_GAIN and agrees is not False
+    is_frozen = _is_frozen(trace, remedy)
+    is_kept = found.low > 1.0 and found.middle >= LEAST_GAIN and agrees is not False and not is_frozen
     high = found.high if math.isfinite(found.high) else found.middle
-    return Trial(found.middle, found.low, high, is_kept, agrees, _note(remedy, agrees))
+    return Trial(found.middle, found.low, high, is_kept, agrees, _note(remedy, agrees, is_frozen))
 
 
 def _blocks(trace: Trace, phases: Phases, name: str, evaluated: bool) -> dict[int, float]:
@@ -163,7 +167,14 @@ def _scale(trace: Trace, settings: Mapping[str, Any]) -> float:
     return float(settings["batch_size"] / known["batch_size"])
 
 
-def _note(remedy: Remedy, agrees: bool | None) -> str:
+def _is_frozen(trace: Trace, remedy: Remedy) -> bool:
+    """A cache of samples that come out otherwise each time, as far as they could be compared."""
+    return bool(remedy.settings.get("cache")) and trace.agreements.get(remedy.name, True) is None
+
+
+def _note(remedy: Remedy, agrees: bool | None, is_frozen: bool) -> str:
+    if is_frozen:
+        return "its samples are random: a cache would give what was drawn first again and again"
     if agrees is False:
         return "its batches hold other numbers than the script's"
     if remedy.changes_results:

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
 
-from flatout.doctor.ceiling.plan import Block, block_steps, in_turns, num_rounds
+from flatout.doctor.ceiling.plan import (
+    Block,
+    block_steps,
+    in_turns,
+    num_rounds,
+    sources_in_time,
+    steps_in_time,
+)
 from flatout.doctor.ceiling.sources import LoaderSource, Source
+from flatout.doctor.child.exit import own_rank
 from flatout.doctor.child.loaders import steps_of
 from flatout.doctor.child.watch import WATCH
 from flatout.doctor.trial.agreement import batches_agree
 from flatout.doctor.trial.loaders import LOADER_SETTINGS, changed_loader
-from flatout.doctor.trial.switches import SwitchedSource
-from flatout.errors import FlatoutError
+from flatout.doctor.trial.ranks import refused_by_any
+from flatout.doctor.trial.switches import SwitchedSource, reason_of
 
 if TYPE_CHECKING:
     from flatout.doctor.child.session import Session
 
 ANSWER_S = 120.0
 """The command answers at once; it is gone if it has not by then."""
+NO_TIME = "its steps would take longer than the time limit: give more with --time-limit"
 
 
 def rounds_of(number: int, num_rounds: int) -> range:
@@ -37,7 +46,7 @@ def trial_blocks(session: Session) -> Iterator[Block]:
     """Ask, try, tell, until there is nothing left to try."""
     folder, number = WATCH.log.folder, 0
     while trials := _ask(session, folder, number):
-        sources = _sources(session, trials, folder / f"caches-{number}")
+        sources = _sources(session, trials, folder / f"caches-{number}-{own_rank()}")
         if sources:
             yield from _rounds(session, sources, number)
         for source in sources:
@@ -60,14 +69,28 @@ def _ask(session: Session, folder: Path, number: int) -> list[dict[str, Any]]:
 
 
 def _sources(session: Session, trials: list[dict[str, Any]], folder: Path) -> list[SwitchedSource]:
-    """A source for each trial that can be made; the others are told with their reason."""
-    sources = []
-    for trial in trials:
+    """A source for each trial that can be made, by every rank; the others are told with their reason."""
+    # one of those that there is time for is the script as it is
+    most = max(0, sources_in_time(session.mean_step_s, session.settings.time_limit_s) - 1)
+    sources: dict[str, SwitchedSource] = {}
+    refused = {trial["name"]: NO_TIME for trial in trials[most:]}
+    for trial in trials[:most]:
+        name, settings = trial["name"], trial["settings"]
         try:
-            sources.append(_source(session, trial["name"], trial["settings"], folder / trial["name"]))
-        except (FlatoutError, ValueError, TypeError, OSError) as error:
-            WATCH.add(("refused", trial["name"], str(error)))
-    return sources
+            sources[name] = _source(session, name, settings, folder / name)
+        except (
+            Exception
+        ) as error:  # somebody else's dataset in another place: one remedy that fails is one less
+            refused[name] = reason_of(error)
+    return _without(sources, refused_by_any(refused))
+
+
+def _without(sources: dict[str, SwitchedSource], refused: Mapping[str, str]) -> list[SwitchedSource]:
+    for name, why in refused.items():
+        WATCH.add(("refused", name, why))
+        if name in sources:
+            sources.pop(name).close()
+    return list(sources.values())
 
 
 def _source(session: Session, name: str, settings: dict[str, Any], folder: Path) -> SwitchedSource:
@@ -80,7 +103,8 @@ def _source(session: Session, name: str, settings: dict[str, Any], folder: Path)
         inner = LoaderSource(name, lambda: session.torch_iterate(changed), session.torch_advance)
         inner.next()  # workers start before the first block
         inner.settle()
-        WATCH.add(("agrees", name, batches_agree(loader, settings, folder.with_name(f"{name}-check"))))
+        check = folder.with_name(f"{name}-check")
+        WATCH.add(("agrees", name, batches_agree(loader, settings, check, session.torch_advance)))
     return SwitchedSource(name, inner, settings, session)
 
 
@@ -91,5 +115,6 @@ def _rounds(session: Session, sources: list[SwitchedSource], number: int) -> Ite
     workers = max(seen.loader.num_workers, *(source.num_ahead // 2 for source in sources))
     length = seen.epoch_steps or steps_of(seen.loader)
     steps = block_steps(session.mean_step_s, workers, length, session.unevenness)
+    steps = steps_in_time(session.mean_step_s, steps, 1 + len(sources), session.settings.time_limit_s)
     most = num_rounds(session.mean_step_s, steps, 1 + len(sources))
     yield from in_turns([base, *sources], steps, session.mean_step_s, rounds_of(number, most))

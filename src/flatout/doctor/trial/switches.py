@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from flatout.doctor.ceiling.sources import LoaderSource, Source
+from flatout.doctor.child.watch import WATCH
+from flatout.errors import FlatoutError
 
 if TYPE_CHECKING:
     from flatout.doctor.child.session import Session
@@ -27,6 +29,14 @@ SWITCHES: dict[str, Switch] = {
 """Settings of a remedy that are neither the loader's nor the dataset's: how to read, how to set."""
 
 
+def reason_of(error: Exception) -> str:
+    """Why a trial was not possible, in one line: what a worker raised has its whole traceback."""
+    if isinstance(error, FlatoutError):
+        return str(error)
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return ": ".join([type(error).__name__, *lines[-1:]])
+
+
 class SwitchedSource:
     """Another source's batches, with switches set while its blocks last."""
 
@@ -39,8 +49,16 @@ class SwitchedSource:
         self._before: dict[str, Any] = {}
 
     def next(self) -> Any:
-        """The next batch."""
-        return self._inner.next()
+        """The next batch; from the moment on that the trial fails the script's own: it is not its fault."""
+        base = self._session.base
+        try:
+            return self._inner.next()
+        except Exception as error:
+            if base is None or self._inner is base:
+                raise
+            WATCH.add(("refused", self.name, reason_of(error)))
+            self._inner = base
+            return base.next()
 
     @property
     def num_ahead(self) -> int:
