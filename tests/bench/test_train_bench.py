@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch import Callback
 from tests.train.tiny import NUM_BATCHES, NUM_TRAIN, Plain, config_of, prepare, write_rows
 
 from flatout.bench import TrainBench, bench_train, train_pairs, train_race
 from flatout.bench.train import data_folder
 from flatout.bench.train_contestant import LOOK_EVERY, Entry, compete
 from flatout.bench.train_module import SimulatedAccelerator
-from flatout.bench.train_monitor import MonitorClock, seconds_per_step
+from flatout.bench.train_monitor import MONITORS, MonitorClock, seconds_per_step
 from flatout.bench.train_pairs import NUM_PROCESSES, Pair, Pairs, plan_pairs, rate, ratio_of
 from flatout.bench.train_process import Contestant
 from flatout.bench.train_race import FAST, RESIDENT, STANDARD, STANDARD_WORKERS, RaceSetting
@@ -29,7 +30,11 @@ from flatout.cli.main import main
 from flatout.config import load_config
 from flatout.errors import ConfigError, FlatoutError, LoaderError
 from flatout.loader import FastDataLoader
-from flatout.train import Sample, TaskData
+from flatout.train import Sample, TaskData, fit
+from flatout.train.accumulation import ExactAccumulation
+from flatout.train.checkpoints import KeepBest, KeepLast, StopEarly
+from flatout.train.progress import EpochEnds
+from flatout.train.randomness import StepSeed
 from flatout.train.task import BUILT_IN, load_task
 from flatout.train.watch import Watch
 
@@ -205,6 +210,24 @@ def test_looks_of_the_monitors_are_kept_apart(config: dict[str, Any]) -> None:
     assert 0 < real["plain_s"] < real["look_s"]
 
 
+class Seen(Callback):
+    """Which callbacks a training has."""
+
+    kinds: set[type]
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        self.kinds = {type(callback) for callback in trainer.callbacks}
+
+
+def test_all_that_watches_by_default_is_counted(config: dict[str, Any], tmp_path: Path) -> None:
+    seen = Seen()
+    fit({**config, "output_dir": str(tmp_path), "num_workers": 1, "epochs": 1}, callbacks=[seen])
+    assert set(MONITORS) <= seen.kinds
+    works = {ExactAccumulation, KeepBest, KeepLast, StepSeed, StopEarly}
+    others = {kind for kind in seen.kinds - set(MONITORS) if kind.__module__.startswith("flatout.")}
+    assert others - works == {EpochEnds}  # a line an epoch
+
+
 @pytest.mark.parametrize("task", TRAIN_CASES)
 def test_the_standard_path_is_the_guides(task: str, tmp_path: Path) -> None:
     config = {"task": task, **TRAIN_CASES[task].settings, "preprocessed_data_dir": str(tmp_path)}
@@ -264,14 +287,16 @@ def raced(**rounds: list[Figures]) -> dict[str, Contestant]:
     return found
 
 
+EVEN = [Pair(round_of(1.25, 0.0), round_of(1.0, 0.0)), Pair(round_of(2.5, 0.0), round_of(2.0, 0.0))]
 PAIRS: Pairs = [
     [
-        Pair(round_of(1.25, 0.0), round_of(1.0, 0.0)),
-        Pair(round_of(2.5, 0.0), round_of(2.0, 0.0)),
+        *EVEN,
+        *EVEN,
         Pair(round_of(9.0, 0.0), round_of(1.0, 0.0)),  # one that was disturbed
+        EVEN[0],
     ],
-    [Pair(round_of(1.0, 0.0), round_of(1.0, 0.0))],
-    [Pair(round_of(2.0, 0.0), round_of(1.0, 0.0))],
+    [Pair(round_of(1.0, 0.0), round_of(1.0, 0.0))] * 2,
+    [Pair(round_of(2.0, 0.0), round_of(1.0, 0.0))] * 2,
 ]
 """0.8, 1 and 0.5 of resident."""
 
@@ -305,7 +330,7 @@ def test_figures_are_medians_of_the_rounds_own_ratios() -> None:
     assert document[RESIDENT] == {"samples_per_s": 8.0}
     every = document["every_round"]
     assert every["turns"][FAST] == [8.0, 4.0, 4.0]
-    assert every["pairs"][RESIDENT] == [[8.0, 4.0, 8.0], [8.0], [8.0]]
+    assert every["pairs"][RESIDENT] == [[8.0, 4.0, 8.0, 4.0, 8.0, 8.0], [8.0, 8.0], [8.0, 8.0]]
     busy = raced(**{name: [round_of(1.0, 0.1, busy_s=0.8)] for name in (STANDARD, FAST)})
     assert train_race.result(busy, PAIRS, 100, 10.0)[FAST]["utilisation"] == 0.8
 
@@ -353,22 +378,32 @@ def test_pairs_take_turns_in_several_processes(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(train_pairs, "Contestant", make)
     said: list[str] = []
-    found = train_pairs.run_pairs(Entry({}, is_alternating=True), 16, 30.0, said.append)
-    assert [len(pairs) for pairs in found] == [5] * NUM_PROCESSES  # 4 x 30 s, 24 s each
+    found = train_pairs.run_pairs(Entry({}, is_alternating=True), 16, 54.0, said.append)
+    assert [len(pairs) for pairs in found] == [8] * NUM_PROCESSES  # 4 x 54 s, 24 s each, and an even number
     assert ratio_of(rate, found) == 0.5
     assert len(said) == NUM_PROCESSES
     for at, each in enumerate(made):
         firsts = [asked.is_resident for asked in each.asked[::2]]
-        assert firsts == [(at + number) % 2 == 0 for number in range(6)]
+        assert firsts == [(at + number) % 2 == 0 for number in range(9)]
         assert [asked.is_resident for asked in each.asked[1::2]] == [not first for first in firsts]
-        assert [asked.is_again for asked in each.asked] == [False, True] * 6
+        assert [asked.is_again for asked in each.asked] == [False, True] * 9
     monkeypatch.setattr(Both, "keys", lambda self, asked: int(asked.is_resident))
     with pytest.raises(FlatoutError, match="different samples"):
         train_pairs.run_pairs(Entry({}, is_alternating=True), 16, 30.0, said.append)
 
 
 def test_pairs_are_planned_by_the_length_of_a_round() -> None:
-    assert [plan_pairs([wall, wall], 4.0) for wall in (10.0, 2.0, 1.0, 0.001)] == [2, 4, 8, 40]
+    assert [plan_pairs([wall, wall], 4.0) for wall in (10.0, 1.1, 1.0, 0.9, 0.001)] == [6, 6, 8, 8, 40]
+
+
+def test_who_comes_second_in_a_pair_has_no_gain_of_it() -> None:
+    def made(is_resident_first: bool) -> Pair:
+        slow, quick = ({"samples": 64, "wall_s": wall_s} for wall_s in (3.0, 2.0))
+        return Pair(quick, slow) if is_resident_first else Pair(slow, quick)
+
+    pairs = [made(at % 2 == 1) for at in range(6)]
+    assert ratio_of(rate, [pairs, pairs[1:] + pairs[:1]]) == pytest.approx(1.0)
+    assert ratio_of(rate, [[pairs[0]] * 6]) == pytest.approx(2 / 3)
 
 
 def test_a_contestant_is_frozen_between_its_rounds_and_gone_after(config: dict[str, Any]) -> None:

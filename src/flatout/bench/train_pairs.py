@@ -1,13 +1,14 @@
 """Pairs of rounds, store against resident batches, in several processes that each do both.
 
 Processes of the same code differ by 3 to 5 %, each time in another task: so both sides share a process, and the
-median of several processes counts.
+median of several processes counts. Inside one, whoever has the second round of a pair is faster, by up to a third
+where batches have many shapes, because the first has met them: so two pairs of opposite order count as one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import median
+from statistics import geometric_mean, median
 from typing import NamedTuple
 
 from flatout.bench.train_contestant import Entry
@@ -22,8 +23,9 @@ FIRST_STEPS = 4
 """Of the first pair, which warms up and tells how long a round takes."""
 PAIR_SHARE = 4.0
 """Rounds of `seconds` that each process has time for; a pair takes two."""
-LEAST_PAIRS = 2
+LEAST_PAIRS = 6
 MOST_PAIRS = 40
+"""Even, as there are as many of either order."""
 
 
 class Pair(NamedTuple):
@@ -61,18 +63,19 @@ def run_pairs(entry: Entry, steps: int, seconds: float, say: Callable[[str], Non
 
 
 def plan_pairs(walls_s: Sequence[float], seconds: float) -> int:
-    """How many pairs a process has time for."""
-    return max(LEAST_PAIRS, min(MOST_PAIRS, int(PAIR_SHARE * seconds / sum(walls_s))))
+    """How many pairs a process has time for, as many of either order."""
+    return max(LEAST_PAIRS, min(MOST_PAIRS, 2 * int(PAIR_SHARE * seconds / sum(walls_s) / 2)))
 
 
 def ratio_of(of: Callable[[Figures], float], found: Pairs) -> float:
-    """The processes' median of the median of their pairs' own ratios, store over resident."""
+    """The processes' median of their own ratios, store over resident."""
     return median(process_ratio(of, pairs) for pairs in found)
 
 
 def process_ratio(of: Callable[[Figures], float], pairs: Sequence[Pair]) -> float:
-    """The median of the pairs' own ratios: what slows one round down slows both."""
-    return median(of(pair.fast) / max(of(pair.resident), 1e-9) for pair in pairs)
+    """The median of what two pairs of opposite order show together: what slows one round down slows both."""
+    ratios = [of(pair.fast) / max(of(pair.resident), 1e-9) for pair in pairs]
+    return median(geometric_mean(both) for both in zip(ratios[::2], ratios[1::2], strict=True))
 
 
 def rate(figures: Figures) -> float:
