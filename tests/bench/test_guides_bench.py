@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,20 +66,69 @@ def test_only_what_needs_a_gpu_is_marked() -> None:
     assert {128, 256} <= {row.switch.get("batch_size") for row in ROWS if row.guide == "001"}
 
 
-def test_the_tables_of_the_guides(data_dir: Path) -> None:
-    """The figures of the guides' own tables of effects stand in the rows."""
+def figures_of(guide: str) -> str:
+    return " ".join(row.figure for row in ROWS if row.guide == guide)
+
+
+def text_of(guide: str, data_dir: Path) -> str:
+    """A guide as it was written, percentages with a space as they stand in the rows."""
     folder = data_dir.parent / "guides"
     if not folder.is_dir():
         pytest.skip("the guides are not on this machine")
-    figures = {guide: " ".join(row.figure for row in ROWS if row.guide == guide) for guide in ("000", "004")}
-    (text,) = [file.read_text() for file in folder.glob("004_*.md")]
-    table = [line.split("|") for line in text.splitlines() if line.startswith("| ") and "%" in line]
+    (text,) = [file.read_text(encoding="utf-8") for file in folder.glob(f"{guide}_*.md")]
+    return re.sub(r"(?<=\d)倍", "x", re.sub(r"(?<=\d)%", " %", text))
+
+
+def cells_below(heading: str, text: str) -> list[list[str]]:
+    """The rows of the table with this heading, without it."""
+    _, found, rest = text.partition(heading)
+    assert found, heading
+    lines = itertools.takewhile(lambda line: line.startswith("|"), rest.splitlines()[2:])
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+NUMBER = r"\d+(?:-\d+)?"
+
+
+def test_the_table_of_guide_004(data_dir: Path) -> None:
+    """The figures of the guides' own tables of effects stand in the rows."""
+    table = cells_below("| 优化措施 | 预期速度提升 | 内存使用变化 |", text_of("004", data_dir))
     assert len(table) == 7
-    for _, _, speed, memory, _ in table:
-        for figure in (speed, memory):
-            if "%" in figure:
-                assert figure.strip().replace("%", " %") in figures["004"], figure
-    assert all(figure in figures["000"] for figure in ("21x", "45-60 % -> 85-95 %", "2-3x"))
+    for _, speed, memory in table:
+        assert speed in figures_of("004"), speed
+        assert memory.replace("无变化", "no change") in figures_of("004"), memory
+    unchanged = [row.row for row in ROWS if row.guide == "004" and row.figure == "no change"]
+    assert unchanged == ["memory, gradient accumulation", "memory, compiled model"]
+
+
+def test_the_table_of_guide_001(data_dir: Path) -> None:
+    table = cells_below("| 指标 | 优化前 | 优化后 | 提升倍数 |", text_of("001", data_dir))
+    assert len(table) == 5
+    for _, *cells in table:
+        numbers = [number for cell in cells for number in re.findall(NUMBER, cell)]
+        rows = [row for row in ROWS if row.guide == "001" and "after" in row.switch]
+        assert [row for row in rows if all(number in row.figure for number in numbers)], cells
+
+
+def test_the_table_of_guide_002(data_dir: Path) -> None:
+    text = text_of("002", data_dir)
+    table = cells_below("| 配置项 | 优化前 | 优化后 | 影响 |", text)
+    rows = [row for row in ROWS if row.guide == "002"]
+    assert {name.strip("`") for name, *_ in table} <= {name for row in rows for name in row.switch}
+    for name, _, after, _ in table:
+        switched = {str(row.switch[key]) for row in rows for key in row.switch if key == name.strip("`")}
+        assert after in switched, name
+    expected = re.findall(rf"\*\*({NUMBER}(?:x| %))\*\*", text)
+    assert len(expected) == 5
+    assert [figure for figure in expected if figure not in figures_of("002")] == []
+
+
+def test_what_guides_000_and_003_expect(data_dir: Path) -> None:
+    assert all(figure in figures_of("000") for figure in ("21x", "45-60 % -> 85-95 %", "2-3x"))
+    _, _, expected = text_of("003", data_dir).partition("## 性能提升预期")
+    numbers = re.findall(rf"{NUMBER}(?:x| %)", expected.partition("## 配置建议")[0])
+    assert len(numbers) == 7
+    assert [figure for figure in numbers if figure not in figures_of("003")] == []
 
 
 class Scripted(Contestant):
@@ -158,13 +209,14 @@ def test_short_epochs_end_by_themselves(suffix: str, tmp_path: Path, scripted: l
 
 def test_every_measure() -> None:
     before, after = Contestant("before", {}), Contestant("after", {})
-    figures = {"step_s": [0.5, 0.1, 0.1, 0.3], "epoch_starts": [0, 3], "device_bytes": 8}
+    figures = {"step_s": [0.5, 0.1, 0.1, 0.3], "epoch_starts": [0, 3], "device_bytes": 8, "num_samples": 80}
     before.rounds = [round_of(2.0, 0.5, **figures)]
     after.rounds = [round_of(1.0, 0.1, **{**figures, "step_s": [0.2, 0.1], "epoch_starts": [0]})]
     after.facts = {"notes": []}
     wanted = {
         "speed": (4.0, 8.0, 1.0),
         "run": (4.0, 8.0, 1.0),
+        "epoch_time": (20.0, 10.0, 0.5),
         "data_time": (250.0, 50.0, 0.8),
         "utilisation": (0.75, 0.9, 0.2),
         "cpu": (0.8, 1.6, -1.0),

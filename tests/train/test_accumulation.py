@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -121,3 +122,49 @@ def test_why_it_is_needed(tmp_path: Path) -> None:
     found = gradients_of(batches, 3, tmp_path)
     torch.testing.assert_close(found[0], wanted(batches[:3]))
     torch.testing.assert_close(found[1], wanted(batches[3:]) / 3)
+
+
+class Twice(LightningModule):
+    """Two optimisers, which it steps itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.one, self.other = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+
+    def optimisers(self) -> list[torch.optim.Optimizer]:
+        return [torch.optim.SGD([part], lr=0.0) for part in (self.one, self.other)]
+
+
+def test_a_module_that_steps_by_itself_is_left_alone() -> None:
+    """Also on two ranks, where the second optimiser's share of nothing would be without end."""
+    trainer: Any = SimpleNamespace(world_size=2, strategy=SimpleNamespace(root_device=torch.device("cpu")))
+    module, exact = Twice(), ExactAccumulation(1, BATCH)
+    exact.setup(trainer, module, "fit")
+    exact.on_train_batch_start(trainer, module, samples(3), 0)
+    loss = (module.one.sum() + module.other.sum()) / 1
+    exact.on_before_backward(trainer, module, loss)
+    assert loss.item() == 4.0
+    loss.backward()
+    for optimiser in module.optimisers():
+        exact.on_before_optimizer_step(trainer, module, optimiser)
+    for part in (module.one, module.other):
+        assert part.grad is not None
+        assert part.grad.tolist() == [1.0, 1.0]
+    assert exact.state_dict()["total"] == 0.0
+
+
+def test_what_was_added_up_in_other_units() -> None:
+    """A run that goes on with batches of twice the size has half as many of them behind it."""
+    first, second = ExactAccumulation(2, 4), ExactAccumulation(4, 8)
+    first.load_state_dict({"total": 1.0, "is_uneven": False})  # as states were before they had units
+    assert first.state_dict()["total"] == 1.0
+    second.load_state_dict(first.state_dict())
+    assert second.state_dict()["total"] == 0.5
+    module, trainer = Line(), Trainer.__new__(Trainer)
+    second.on_load_checkpoint(
+        trainer, module, {"flatout_gradients": {"weight": torch.full((3,), 8.0).double()}}
+    )
+    second.on_train_start(trainer, module)
+    assert module.weight.grad is not None
+    assert module.weight.grad.tolist() == [2.0, 2.0, 2.0]

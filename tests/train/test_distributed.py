@@ -29,21 +29,23 @@ from flatout.train import fit
 from tests.train.tiny import Tiny
 
 torch.set_num_threads(1)
-config, out = json.loads(sys.argv[1]), sys.argv[2]
-result = fit(config)
+config, out, resume = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3] or None
+said = []
+result = fit(config, resume=resume, say=said.append)
 rank = os.environ.get("LOCAL_RANK", "0")
 with open(f"{out}/rank{rank}.json", "w") as file:
-    json.dump({"seen": Tiny.made.seen, "folder": str(result.folder), "metrics": result.metrics}, file)
+    made = Tiny.made
+    json.dump({"seen": made.seen, "folder": str(result.folder), "metrics": result.metrics, "said": said}, file)
 """
 
 
-def train_with_two(config: dict[str, Any], tmp_path: Path) -> list[dict[str, Any]]:
+def train_with_two(config: dict[str, Any], tmp_path: Path, resume: str = "") -> list[dict[str, Any]]:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "MASTER_ADDR": "127.0.0.1"}
     given = json.dumps({**config, "device": "cpu", "devices": 2})
     subprocess.run(
-        [sys.executable, str(script), given, str(tmp_path)],
+        [sys.executable, str(script), given, str(tmp_path), resume],
         check=True,
         timeout=240,
         env=environment,
@@ -98,3 +100,33 @@ def test_the_command_prints_once(make_config: Make, tmp_path: Path) -> None:
     assert done.stderr.count("run folder: ") == 1
     assert done.stderr.count("epoch 1/1: ") == 1
     assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+@pytest.mark.slow
+def test_validation_is_counted_by_what_each_device_has(make_config: Make, tmp_path: Path) -> None:
+    """7 train batches are 4 on each of two devices, 5 val batches are 3: of these 0.3 is less than one."""
+    validation = {"validation_ds": {"batch_size": 1}, "val_check_interval": 5, "limit_val_batches": 0.3}
+    config = make_config(task="tests.train.tiny:Steady", batch_size=2, **validation)
+    first, second = train_with_two(config, tmp_path)
+    assert first["metrics"]["val_loss"] == second["metrics"]["val_loss"]
+    assert "limit_val_batches: 0.3 of 3 val batches is less than one; one is taken" in first["said"]
+    assert "the test split is tested by one device only; this run had several" in first["said"]
+    assert len(first["said"]) == len(set(first["said"]))
+    assert second["said"] == []
+
+
+@pytest.mark.slow
+def test_the_best_checkpoint_inside_an_accumulation(make_config: Make, tmp_path: Path) -> None:
+    """Gradients of both ranks are in it: two, and one alone, go on as if there had been no break."""
+    steps = {"gradient_accumulation_steps": 2, "val_check_interval": 3, "epochs": 1}
+    settings = {"task": "tests.train.tiny:Steady", **steps}
+    config = make_config(**settings, batch_size=2)
+    folder = Path(train_with_two(config, tmp_path)[0]["folder"])
+    (saved,) = (folder / "checkpoints").glob("epoch*.ckpt")
+    assert "flatout_gradients" in torch.load(saved, weights_only=True)
+    again = Path(train_with_two(config, tmp_path, str(saved))[0]["folder"])
+    alone = fit(make_config(**settings, batch_size=4), resume=saved).folder
+    whole = read_weights(folder / "weights.safetensors")
+    for rest in (again, alone):
+        for name, value in read_weights(rest / "weights.safetensors").items():
+            torch.testing.assert_close(value, whole[name], rtol=1e-5, atol=1e-6)

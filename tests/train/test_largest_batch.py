@@ -13,11 +13,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.train.tiny import NUM_TRAIN, Tiny, TinyModule
+from tests.train.tiny import BATCH, NUM_TRAIN, Tiny, TinyModule
 
 from flatout.config import load_config
 from flatout.errors import ConfigError
 from flatout.train import fit, largest_batch, try_batches
+from flatout.train.run import Run
 
 Make = Callable[..., dict[str, Any]]
 
@@ -115,6 +116,19 @@ def test_a_run_takes_what_was_found(make_config: Make, monkeypatch: pytest.Monke
     assert [len(keys) for keys in Tiny.made.seen] == [NUM_TRAIN // 2] * 2
     record = json.loads((result.folder / "run.json").read_text())["config"]
     assert (record["batch_size"], record["find_batch_size"]) == (7, False)
+
+
+def test_tokens_leave_nothing_to_be_found(make_config: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError("nothing is tried")
+
+    monkeypatch.setattr("flatout.train.run.find_batch_size", never)
+    said: list[str] = []
+    config = load_config(make_config(batch_size="auto", max_tokens=99), environ={})
+    run = Run(config, Tiny(), said.append, None, shows_bar=False)
+    run.find_batch_size(config, None)
+    assert (run.config.batch_size, run.config.find_batch_size) == (BATCH, False)
+    assert [text for text in said if "auto has no effect with max_tokens" in text]
 
 
 def test_the_process_that_tries(make_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

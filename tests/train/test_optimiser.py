@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.plugins import MixedPrecision
+from tests.train.tiny import Tiny, TinyModule
 
 from flatout.config import Config, load_config
-from flatout.train.optimiser import is_fused, make_optimiser, scaled_rate
+from flatout.tasks.sequence_vae import SequenceVAEModule
+from flatout.train import fit
+from flatout.train.optimiser import fused_note, is_fused, make_optimiser, reads_scaled, scaled_rate
 
 CPU = torch.device("cpu")
 
@@ -50,3 +56,74 @@ def test_frozen_weights_are_left_out() -> None:
     assert [len(group["params"]) for group in optimiser.param_groups] == [1]
     assert optimiser.param_groups[0]["lr"] == 0.5
     assert optimiser.param_groups[0]["fused"] is True
+
+
+def test_what_is_said_where_it_is_not_fused() -> None:
+    trainer: Any = SimpleNamespace(precision="32-true", gradient_clip_val=None)
+    module: Any = object.__new__(TinyModule)
+    torch.nn.Module.__init__(module)
+    meta = torch.device("meta")
+    assert fused_note(config(), module, trainer, meta) is None  # nobody asked
+    assert fused_note(config(fused_optimizer=False), module, trainer, meta) is None
+    assert fused_note(config(fused_optimizer=True), module, trainer, CPU) is None
+    told = fused_note(config(fused_optimizer=True), module, trainer, meta)
+    assert told == "fused_optimizer: meta has no fused kernel; the ordinary one is used"
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision", "clip", "wanted"),
+    [
+        (TinyModule, "16-mixed", None, False),
+        (TinyModule, "16-mixed", 0.5, True),
+        (TinyModule, "bf16-mixed", 0.5, False),
+        (SequenceVAEModule, "16-mixed", None, True),
+        (SequenceVAEModule, "32-true", None, False),
+    ],
+)
+def test_who_reads_scaled_gradients(kind: Any, precision: str, clip: float | None, wanted: bool) -> None:
+    trainer: Any = SimpleNamespace(precision=precision, gradient_clip_val=clip)
+    assert reads_scaled(object.__new__(kind), trainer) is wanted
+
+
+class ClippedModule(TinyModule):
+    """Cuts its gradients, and writes down how long they were."""
+
+    def __init__(self, config: Any, data: Any) -> None:
+        super().__init__(config, data)
+        self.model[1] = torch.nn.Identity()
+        self.norms: list[float] = []
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        self.norms.append(float(torch.nn.utils.clip_grad_norm_(self.parameters(), 0.5)))
+
+
+class Clipped(Tiny):
+    def module(self, config: Any, data: Any) -> Any:
+        Tiny.made = ClippedModule(config, data)
+        return Tiny.made
+
+
+def in_float16() -> dict[str, Any]:
+    """Lightning's own plugin, with a scaler that works on the CPU."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
+    return {"precision": None, "plugins": [MixedPrecision("16-mixed", "cpu", scaler)]}
+
+
+def test_gradients_are_cut_by_their_own_length(make_config: Callable[..., dict[str, Any]]) -> None:
+    config = make_config(task="tests.train.test_optimiser:Clipped", epochs=1)
+    said: list[str] = []
+    norms = []
+    for options in ({}, in_float16()):
+        fit(config, trainer_options=options, say=said.append)
+        made: Any = Tiny.made
+        norms.append(made.norms)
+    assert norms[1] == pytest.approx(norms[0], rel=0.05)  # not 4,096 times as long
+    (told,) = [text for text in said if text.startswith("fused_optimizer")]
+    assert "gradients are clipped" in told
+
+
+def test_a_bound_of_the_users(make_config: Callable[..., dict[str, Any]]) -> None:
+    """Lightning refuses one where the optimiser is fused."""
+    said: list[str] = []
+    fit(make_config(epochs=1), trainer_options={**in_float16(), "gradient_clip_val": 0.5}, say=said.append)
+    assert [text for text in said if text.startswith("fused_optimizer")]

@@ -99,3 +99,26 @@ def test_epochs_as_lightning_sets_them() -> None:
 def test_other_states_are_refused(state: dict[str, Any], told: str) -> None:
     with pytest.raises(LoaderStateError, match=told):
         make(9, 4).load_state_dict(state)
+
+
+def described(num: int, batch_size: int, samples: str = "a") -> ResumableLoader:
+    loader = make(num, batch_size).loader
+    return ResumableLoader(loader, lambda: {"batch_size": batch_size, "samples": samples})
+
+
+def test_as_many_batches_of_other_samples_are_refused() -> None:
+    """9 samples are three batches of four, and of three: from the second on each is of other samples."""
+    state = described(9, 4).state_dict()
+    described(9, 4).load_state_dict(state)
+    with pytest.raises(LoaderStateError, match=r"has batch_size 4, this run 3: .*or no --resume"):
+        described(9, 3).load_state_dict(state)
+    with pytest.raises(LoaderStateError, match="samples whose keys have the checksum a, this run b"):
+        described(9, 4, "b").load_state_dict(state)
+    with pytest.raises(LoaderStateError, match="has 2 devices, this run 1"):
+        described(9, 4).load_state_dict({**state, "world": 2})
+
+
+def test_states_that_know_the_number_of_batches_only() -> None:
+    loader = described(9, 4)
+    loader.load_state_dict({"kind": "standard loader", "epoch": 0, "batch": 2, "num_batches": 3})
+    assert len(epoch_of(loader)) == 1

@@ -63,6 +63,24 @@ def test_single_samples_are_enough_over_a_window() -> None:
     assert look.active_units == 6
 
 
+def test_a_mean_that_drifts_says_nothing_of_the_sample() -> None:
+    """The same for every sample of a batch, another at every look, as training moves it."""
+    monitor = PosteriorMetricsMonitor(window_size=50)
+    for step in range(50):
+        mean, log_variance = batch_of(0, step, num=4)
+        look = monitor.look(step, mean + 0.05 * step, log_variance)
+    assert (look.active_units, look.verdict) == (0, "collapsed")
+
+
+def test_the_variance_is_that_within_batches() -> None:
+    """Small batches are not counted as less than they are."""
+    monitor = PosteriorMetricsMonitor(window_size=200)
+    for step in range(200):
+        mean, log_variance = batch_of(5, step, num=2)
+        look = monitor.look(step, mean * 0.13, log_variance)  # 0.0169, of which half would be too little
+    assert look.active_units == 5
+
+
 def test_the_window_forgets() -> None:
     said: list[str] = []
     monitor = PosteriorMetricsMonitor(window_size=5, say=said.append)
@@ -119,6 +137,7 @@ def test_a_run_is_watched(make_config: Callable[..., dict[str, Any]]) -> None:
     report = json.loads((result.folder / "run.json").read_text())["reports"]["PosteriorMetricsMonitor"]
     assert (report["active_units"], report["num_units"], report["num_looks"]) == (1, 3, 8)
     assert report["verdict"] == "partly collapsed"
+    assert [value > 0 for value in report["kl_per_unit"]] == [True, False, False]
     assert [note for note in said if "the posterior has partly collapsed" in note]
     assert (result.folder / "posterior.svg").exists()
     assert "posterior_mean" not in str(result.metrics)
@@ -136,6 +155,8 @@ def test_a_run_that_fails_leaves_no_thread(make_config: Callable[..., dict[str, 
         fit(config, callbacks=[Fails()])
     (folder,) = Path(config["output_dir"]).iterdir()
     assert (folder / "posterior.svg").exists()  # there was a thread
+    report = json.loads((folder / "run.json").read_text())["reports"]["PosteriorMetricsMonitor"]
+    assert len(report["kl_per_unit"]) == 3
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("flatout-plot")]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,23 @@ def test_validation_in_the_middle_changes_nothing(make_config: Make, tmp_path: P
     assert is_equal(plain, weights_of(often, resume=tmp_path / "batch3.ckpt"))
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_resumed_from_a_validation_in_the_middle(make_config: Make, steps: int) -> None:
+    """The best checkpoint is written when a validation ends: after three of four batches, with two batches a
+    step inside an accumulation."""
+    config = make_config(val_check_interval=3, gradient_accumulation_steps=steps, save_top_k=9)
+    whole = fit(config)
+    seen = Tiny.made.seen
+    assert whole.weights is not None
+    saved = sorted((whole.folder / "checkpoints").glob("epoch*.ckpt"))
+    assert len(saved) == 2
+    for epoch, path in enumerate(saved):
+        rest = fit(config, resume=path)
+        assert Tiny.made.seen == seen[epoch * NUM_BATCHES + 3 :]
+        assert rest.weights is not None
+        assert is_equal(read_weights(rest.weights), read_weights(whole.weights))
+
+
 def test_every_checkpoint_is_plain_data(make_config: Make, tmp_path: Path) -> None:
     config = make_config(gradient_accumulation_steps=3, epochs=1)
     result = fit(config, callbacks=[SaveEach(tmp_path)])
@@ -109,6 +127,18 @@ def test_other_data_and_other_augmentation_are_refused(make_config: Make) -> Non
         fit(make_config(epochs=2, seed=3), resume=first.folder)
     with pytest.raises(LoaderStateError, match="fast loader, this run reads raw files"):
         fit(make_config(epochs=2, use_fast_loader=False, use_gpu_augment=True), resume=first.folder)
+
+
+def test_raw_files_in_other_batches_are_refused(make_config: Make) -> None:
+    """14 samples are three batches of five and of six."""
+    raw = {"use_fast_loader": False, "use_gpu_augment": True}
+    first = fit(make_config(epochs=1, batch_size=5, **raw))
+    assert first.last_checkpoint is not None
+    state = torch.load(first.last_checkpoint, weights_only=True)["RunData"]["loader"]
+    keys = "\n".join(f"s{number:02d}" for number in range(14))
+    assert (state["batch_size"], state["world"], state["samples"]) == (5, 1, f"{zlib.crc32(keys.encode()):08x}")
+    with pytest.raises(LoaderStateError, match="batch_size 5, this run 6"):
+        fit(make_config(epochs=2, batch_size=6, **raw), resume=first.folder)
 
 
 def test_a_run_that_does_not_go_on_stays_as_it_was(make_config: Make) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch import Callback
+from tests.train.tiny import Tiny, TinyModule
 from torch import nn
 
 from flatout.config import Config, load_config
-from flatout.train import fit, speed
+from flatout.train import PosteriorMetricsMonitor, fit, speed
 from flatout.types import FieldSpec
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -59,6 +61,18 @@ def test_products_in_tf32_on_cuda() -> None:
 )
 def test_cudnn_tries_where_shapes_repeat(settings: Any, device: Any, fields: Any, wanted: bool) -> None:
     assert speed.wants_benchmark(config(**settings), device, fields) is wanted
+
+
+def test_cudnn_that_may_not_try_is_told_where_it_was_asked_for() -> None:
+    asked = config(cudnn_benchmark=True)
+    assert speed.benchmark_note(config(), CUDA, RAGGED) is None
+    assert speed.benchmark_note(asked, CUDA, FIXED) is None
+    assert speed.benchmark_note(asked, CPU, RAGGED) is None  # `fast_kernels` says that there is no CUDA
+    ragged = speed.benchmark_note(asked, CUDA, RAGGED)
+    assert ragged is not None
+    assert "batches of ragged fields differ in shape" in ragged
+    exact = speed.benchmark_note(config(cudnn_benchmark=True, deterministic=True), CUDA, FIXED)
+    assert exact == "cudnn_benchmark: deterministic does not allow it; no effect"
 
 
 @pytest.mark.parametrize(
@@ -124,26 +138,111 @@ def test_a_compiled_model_trains_as_well(make_config: Callable[..., dict[str, An
     assert compiled.weights is not None
 
 
+class Sees(Callback):
+    """What holds while a run goes on, and how often it validates."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {"num_validations": 0, "num_val_batches": 0}
+
+    def on_train_batch_start(self, trainer: Any, module: Any, *_: Any) -> None:
+        self.found["is_deterministic"] = torch.are_deterministic_algorithms_enabled()
+        self.found["looks_for_anomalies"] = torch.is_anomaly_enabled()
+        self.found["dtype"] = module.dtype
+        self.found["learning_rate"] = trainer.optimizers[0].param_groups[0]["lr"]
+        self.found["is_monitored"] = any(isinstance(c, PosteriorMetricsMonitor) for c in trainer.callbacks)
+
+    def on_validation_batch_end(self, *_: Any) -> None:
+        self.found["num_val_batches"] += 1
+
+    def on_validation_end(self, *_: Any) -> None:
+        self.found["num_validations"] += 1
+
+    def on_train_end(self, trainer: Any, *_: Any) -> None:
+        self.found["num_steps"] = trainer.global_step
+
+
+PLAIN = {
+    "num_validations": 2,
+    "num_val_batches": 4,
+    "is_deterministic": False,
+    "looks_for_anomalies": False,
+    "dtype": torch.float32,
+    "learning_rate": 0.01,
+    "is_monitored": True,
+    "num_steps": 8,
+}
+"""Two epochs of four train and two val batches."""
+
+
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "changed"),
     [
-        {"deterministic": True},
-        {"channels_last": True},
-        {"detect_anomaly": True},
-        {"sync_batchnorm": True},
-        {"precision": "bf16-mixed"},
-        {"precision": "64"},
-        {"val_check_interval": 0.5, "limit_val_batches": 0.1},
-        {"val_check_interval": 5, "limit_val_batches": 1},
-        {"check_val_every_n_epoch": 2},
-        {"disable_metrics_monitoring": True},
-        {"gradient_accumulation_steps": 2, "scale_learning_rate": "linear"},
-        {"max_sequence_length": 3, "batch_size": 3},
+        ({}, {}),
+        ({"deterministic": True}, {"is_deterministic": True}),
+        ({"detect_anomaly": True}, {"looks_for_anomalies": True}),
+        ({"precision": "bf16-mixed"}, {}),
+        ({"precision": "64"}, {"dtype": torch.float64}),
+        ({"val_check_interval": 0.5, "limit_val_batches": 0.1}, {"num_validations": 4}),
+        ({"val_check_interval": 5, "limit_val_batches": 1}, {"num_validations": 1, "num_val_batches": 1}),
+        (
+            {"val_check_interval": 0.25, "check_val_every_n_epoch": 2},
+            {"num_validations": 4, "num_val_batches": 8},
+        ),
+        ({"check_val_every_n_epoch": 2}, {"num_validations": 1, "num_val_batches": 2}),
+        ({"disable_metrics_monitoring": True}, {"is_monitored": False}),
+        (
+            {"gradient_accumulation_steps": 2, "scale_learning_rate": "linear"},
+            {"num_steps": 4, "learning_rate": 0.02},
+        ),
+        ({"max_sequence_length": 3, "batch_size": 3}, {"num_steps": 10}),
     ],
-    ids=lambda settings: " ".join(settings),
+    ids=lambda given: " ".join(given),
 )
-def test_every_setting_trains(make_config: Callable[..., dict[str, Any]], settings: dict[str, Any]) -> None:
-    result = fit(make_config(**settings))
-    assert result.speed.num_steps > 0
+def test_every_setting_trains_and_has_its_effect(
+    make_config: Callable[..., dict[str, Any]], settings: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    sees = Sees()
+    result = fit(make_config(**settings), callbacks=[sees])
+    assert sees.found == {**PLAIN, **changed}
     assert "train_loss" in result.metrics
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+class ConvolutionsModule(TinyModule):
+    def __init__(self, config: Any, data: Any) -> None:
+        super().__init__(config, data)
+        self.model = nn.Sequential(nn.Conv2d(3, 4, (1, 2)), nn.Flatten(), nn.Linear(4, 1))
+
+    def measure(self, batch: Any) -> Any:
+        return super().measure({**batch, "x": batch["x"].reshape(-1, 3, 1, 2)})
+
+
+class Convolutions(Tiny):
+    def module(self, config: Any, data: Any) -> Any:
+        Tiny.made = ConvolutionsModule(config, data)
+        return Tiny.made
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_channels_last_in_a_run(make_config: Callable[..., dict[str, Any]], is_last: bool) -> None:
+    said: list[str] = []
+    task = {"task": "tests.train.test_speed:Convolutions", "epochs": 1}
+    fit(make_config(**task, channels_last=is_last), say=said.append)
+    made: Any = Tiny.made
+    assert made.model[0].weight.is_contiguous(memory_format=torch.channels_last) is is_last
+    assert not [text for text in said if text.startswith("channels_last")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"channels_last": True}, "channels_last: the model has no convolutions"),
+        ({"sync_batchnorm": True}, "sync_batchnorm: no effect with one device"),
+    ],
+)
+def test_what_has_no_effect_is_said_once(
+    make_config: Callable[..., dict[str, Any]], settings: dict[str, Any], told: str
+) -> None:
+    said: list[str] = []
+    fit(make_config(**settings, epochs=1), say=said.append)
+    assert len([text for text in said if text.startswith(told)]) == 1

@@ -77,6 +77,47 @@ def test_the_advice_follows_the_settings() -> None:
     assert "max_sequence_length" not in memory_advice(config, "32-true", FIXED, MemoryError())
 
 
+def test_the_advice_where_batches_are_made_by_tokens() -> None:
+    config = load_config({"max_tokens": 6000, "gradient_accumulation_steps": 2}, environ={})
+    told = memory_advice(config, "bf16-mixed", RAGGED, MemoryError())
+    assert "max_tokens: 3000 with gradient_accumulation_steps: 4 (now 6000 and 2)" in told
+    assert "batch_size:" not in told
+
+
+def test_the_advice_promises_no_more_than_it_keeps() -> None:
+    even, odd = (
+        memory_advice(load_config({"batch_size": size}, environ={}), "bf16-mixed", FIXED, MemoryError())
+        for size in (8, 7)
+    )
+    assert "the same gradients" in even
+    assert "the same gradients" not in odd
+    assert "steps of 6 samples instead of 7" in odd
+    assert "contrastive" in even
+
+
+def out_of_memory(*_: Any, **__: Any) -> Any:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+@pytest.mark.parametrize("place", ["flatout.train.run.open_loaders", "flatout.train.run.Run._data"])
+def test_out_of_memory_before_the_training(
+    make_config: Make, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, out_of_memory)
+    with pytest.raises(TrainMemoryError, match="batch_size: 2 with gradient_accumulation_steps: 2"):
+        fit(make_config())
+
+
+class Large(Tiny):
+    def module(self, config: Any, data: Any) -> Any:
+        return out_of_memory()
+
+
+def test_out_of_memory_while_the_model_is_made(make_config: Make) -> None:
+    with pytest.raises(TrainMemoryError, match="batch_size: 2 with gradient_accumulation_steps: 2"):
+        fit(make_config(task="tests.train.test_trouble:Large"))
+
+
 class Interrupts(Callback):
     """Ctrl-C in the second epoch."""
 

@@ -157,3 +157,31 @@ def test_the_bar_shows_the_wait(
     shown = "".join(capsys.readouterr())
     assert "waiting for data=" in shown
     assert "Epoch 0: 100%" in shown
+
+
+class NoCounter(Exception):  # as NVML's, which derives from nothing more special
+    pass
+
+
+@pytest.mark.parametrize("error", [NoCounter("Not Supported"), ModuleNotFoundError(), RuntimeError("driver")])
+def test_a_device_without_a_counter_is_asked_once(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def utilisation(device: Any) -> int:
+        asked.append(device)
+        raise error
+
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 77)
+    monkeypatch.setattr(torch.cuda, "utilization", utilisation)
+    counters, cuda = watch.DeviceCounters(), torch.device("cuda", 0)
+    assert [counters.read(cuda) for _ in range(3)] == [{"device_bytes": 77}] * 3
+    assert asked == [cuda]
+
+
+def test_what_a_device_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 77)
+    monkeypatch.setattr(torch.cuda, "utilization", lambda device: 25)
+    counters = watch.DeviceCounters()
+    wanted = {"device_bytes": 77, "device_utilisation": 0.25}
+    assert [counters.read(torch.device("cuda")) for _ in range(2)] == [wanted] * 2
+    assert counters.read(torch.device("cpu")) == {}

@@ -162,6 +162,7 @@ def _epoch_switch_ms(figures: Figures) -> float:
 KINDS: dict[Measure, Kind] = {
     "speed": Kind("samples/s", _rate, True),
     "run": Kind("samples/s", _rate, True),
+    "epoch_time": Kind("s", lambda each: each["num_samples"] / _rate(each), False),
     "data_time": Kind("ms a batch", lambda each: 1e3 * each["data_s"] / each["steps"], False),
     "utilisation": Kind("of the time", lambda each: 1.0 - each["data_s"] / each["wall_s"], True),
     "cpu": Kind("busy cores", lambda each: each["cpu_s"] / each["wall_s"], False),

@@ -9,11 +9,14 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from flatout.train.live import LiveRecord
 from flatout.train.nonfinite import StopAtNonfinite
 from flatout.train.posterior import PosteriorMetricsMonitor
+from flatout.train.retune import Retune
 from flatout.train.watch import Watch
 
-MONITORS = (Watch, PosteriorMetricsMonitor, StopAtNonfinite)
+MONITORS = (Watch, PosteriorMetricsMonitor, StopAtNonfinite, Retune, LiveRecord)
+"""What a training has by default beside what trains, saves and seeds."""
 HOOKS = ("on_train_batch_start", "on_train_batch_end")
 NUM_WARM = 2
 """First steps, which import and allocate."""

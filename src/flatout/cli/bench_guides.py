@@ -13,7 +13,7 @@ from flatout.cli.options import JsonOption
 from flatout.cli.output import console, emit_json
 from flatout.units import bytes_text
 
-FROM = {"data_time", "epoch_switch", "monitor"}
+FROM = {"data_time", "epoch_switch", "epoch_time", "monitor"}
 """Measures whose guide's figure is of less time."""
 
 

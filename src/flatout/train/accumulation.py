@@ -9,6 +9,7 @@ way.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -34,23 +35,29 @@ class ExactAccumulation(Callback):
         self._num_batches = num_batches
         self._batch_size = batch_size
         self._always_masked = always_masked
+        self._world, self._device = 1, torch.device("cpu")
         self._weight: float | Tensor = 1.0
         self._total: float | Tensor = 0.0
         """Weights of the batches since the last step, in full batches."""
         self._is_uneven = False
         self._is_idle = False
         self._restored: dict[str, Tensor] | None = None
+        self._saved_units = self._units
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """One batch a step on one device: its mean is what is wanted."""
-        self._is_idle = self._num_batches == 1 and trainer.world_size == 1
+        """One batch a step on one device: its mean is what is wanted. A module that steps by itself, with one
+        optimiser or several, says itself which batches make up a step."""
+        self._world, self._device = trainer.world_size, trainer.strategy.root_device
+        is_one = self._num_batches == 1 and self._world == 1
+        self._is_idle = is_one or not pl_module.automatic_optimization
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Gradients of a step that a checkpoint interrupted come back."""
         if self._restored is not None:
+            factor = self._in_own("full_batch", "num_batches")
             for name, parameter in pl_module.named_parameters():
                 if (gradient := self._restored.get(name)) is not None:
-                    parameter.grad = gradient.to(parameter.device)
+                    parameter.grad = gradient.to(parameter.device) * factor
             self._restored = None
 
     def on_train_batch_start(
@@ -63,7 +70,7 @@ class ExactAccumulation(Callback):
         self._weight = num / self._batch_size
         # With several ranks always, and so on all of them: what one finds even, another may not, and the sum
         # over ranks waits for all.
-        has_ranks = trainer.world_size > 1
+        has_ranks = self._world > 1
         if "valid" in batch and (self._always_masked or has_ranks):
             self._weight = batch["valid"].sum() / self._batch_size
         self._is_uneven |= has_ranks or isinstance(self._weight, Tensor) or num != self._batch_size
@@ -86,27 +93,40 @@ class ExactAccumulation(Callback):
         self._total, self._is_uneven = 0.0, False
         if self._is_idle or (not is_uneven and total == self._num_batches):
             return
-        factor = self._num_batches / _mean_over_ranks(total, trainer, pl_module.device)
+        if self._world > 1:
+            total = _mean_over_ranks(total, self._world, self._device)
+        factor = self._num_batches / total
         groups = optimizer.param_groups
         gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
         if gradients:
             torch._foreach_mul_(gradients, factor)
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the current step is."""
-        return {"total": float(self._total), "is_uneven": self._is_uneven}
+        """How far the current step is, all ranks together, and in which units that is counted."""
+        total = self._total
+        if self._is_inside and self._world > 1:
+            total = _mean_over_ranks(total, self._world, self._device)
+        return {"total": float(total), "is_uneven": self._is_uneven, **self._units}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from there."""
-        self._total, self._is_uneven = state_dict["total"], state_dict["is_uneven"]
+        self._saved_units = {name: state_dict.get(name, own) for name, own in self._units.items()}
+        self._total = state_dict["total"] * self._in_own("full_batch")
+        self._is_uneven = state_dict["is_uneven"]
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """A checkpoint inside a step keeps its gradients."""
-        if float(self._total):
-            named = pl_module.named_parameters()
-            checkpoint[GRADIENTS] = {name: p.grad.detach().clone() for name, p in named if p.grad is not None}
+        """A checkpoint inside a step keeps its gradients: the mean over ranks, which a resume gives to each."""
+        if not self._is_inside:
+            return
+        kept = {}
+        for name, parameter in pl_module.named_parameters():
+            if self._world > 1 and parameter.requires_grad:  # also without one: ranks add up the same ones
+                kept[name] = _mean_over_ranks(_gradient(parameter), self._world, parameter.device)
+            elif parameter.grad is not None:
+                kept[name] = parameter.grad.detach().clone()
+        checkpoint[GRADIENTS] = kept
 
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
@@ -114,10 +134,26 @@ class ExactAccumulation(Callback):
         """They are put back when training starts."""
         self._restored = checkpoint.get(GRADIENTS)
 
+    @property
+    def _is_inside(self) -> bool:
+        """Whether batches were added up since the last step; every rank finds the same."""
+        return self._is_uneven if self._world > 1 else bool(float(self._total))
 
-def _mean_over_ranks(total: float | Tensor, trainer: Trainer, device: torch.device) -> float | Tensor:
-    if trainer.world_size == 1:
-        return total
-    summed = torch.as_tensor(total, dtype=torch.float32, device=device).clone()
+    @property
+    def _units(self) -> dict[str, int]:
+        """Samples of a full batch of all ranks, and batches of a step: what is added up is counted in them."""
+        return {"full_batch": self._batch_size * self._world, "num_batches": self._num_batches}
+
+    def _in_own(self, *names: str) -> float:
+        """A number of the checkpoint's run, in this run's units."""
+        return math.prod(self._saved_units[name] / self._units[name] for name in names)
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.detach()
+
+
+def _mean_over_ranks(value: float | Tensor, world: int, device: torch.device) -> Tensor:
+    summed = torch.as_tensor(value, device=device).clone()
     torch.distributed.all_reduce(summed)
-    return summed / trainer.world_size
+    return summed / world

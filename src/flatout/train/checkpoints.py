@@ -25,8 +25,8 @@ LAST_EVERY_S = 600.0
 class KeepLast(Callback):
     """Writes `last.ckpt` after every epoch, and between two whenever ten minutes have passed.
 
-    Only between optimiser steps: a checkpoint inside an accumulation would have to carry every rank's
-    gradients.
+    Only between optimiser steps: a checkpoint inside an accumulation carries gradients, too, added up over all
+    ranks.
     """
 
     def __init__(self, folder: Path, every_s: float = LAST_EVERY_S) -> None:

@@ -13,7 +13,7 @@ from pickle import UnpicklingError
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from flatout.config import Config
-from flatout.errors import ConfigError, TrainError, TrainMemoryError
+from flatout.errors import ConfigError, FlatoutError, TrainError, TrainMemoryError
 from flatout.train.memory import is_out_of_memory, memory_advice
 from flatout.types import FieldSpec
 
@@ -39,17 +39,32 @@ def explained(
         ConfigError: Lightning does not take a setting.
     """
     try:
-        with _interruptible():
+        with memory_explained(config, precision, fields), _interruptible():
             yield
     except UnpicklingError as error:
         raise TrainError(f"{checkpoint} cannot be used: {error}") from error
     except MisconfigurationException as error:
         raise ConfigError(f"these settings do not go together: {error}") from error
     except Exception as error:
-        if is_out_of_memory(error):
-            raise TrainMemoryError(memory_advice(config, precision, fields, error)) from error
         if checkpoint is not None and str(error).startswith(_OTHER_MODEL):
             raise TrainError(_other_model(checkpoint, str(error))) from error
+        raise
+
+
+@contextmanager
+def memory_explained(config: Config, precision: str, fields: Mapping[str, FieldSpec]) -> Iterator[None]:
+    """Memory that ran out, as ours; our own errors stay what they are.
+
+    Raises:
+        TrainMemoryError: with what helps.
+    """
+    try:
+        yield
+    except FlatoutError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise TrainMemoryError(memory_advice(config, precision, fields, error)) from error
         raise
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch.utils.data import DataLoader
 
-from flatout.config import Config
-from flatout.errors import LoaderError
+from flatout.config import Config, LoaderSettings
+from flatout.errors import ConfigError, LoaderError
 from flatout.loader import FastDataLoader, StandardDataset
-from flatout.loader.create import Loaders, Source, build_all, choose_builder, prepare_command
+from flatout.loader.build import Builder
+from flatout.loader.create import Loaders, Source, choose_builder, prepare_command
 from flatout.loader.machine import Machine, describe_machine
 from flatout.loader.sampler import DrawnSamples
 from flatout.train.ordinary import ResumableLoader
@@ -70,12 +73,23 @@ def open_loaders(config: Config, source: Source, machine: Machine | None = None)
             raise
         notes.append(f"{error}. Until then the raw files are decoded in every epoch")
         builder = choose_builder(config.model_copy(update={"use_fast_loader": False}), machine, command)
-    loaders = build_all(builder)
+    loaders = _build_all(builder)
     splits = {
-        name: _run_loader(loader) for name, loader in zip(Loaders._fields, loaders, strict=True) if loader
+        name: _run_loader(loader, config.loader_for(name))
+        for name, loader in zip(Loaders._fields, loaders, strict=True)
+        if loader
     }
     notes += dict.fromkeys(builder.notes)
     return RunLoaders(splits, describe_data(loaders), _is_fast(loaders), notes)
+
+
+def _build_all(builder: Builder) -> Loaders:
+    """The loader of each usual split; nothing is logged, because a run says its loaders' notes itself."""
+    loaders = Loaders(*(builder.build(split) for split in Loaders._fields))
+    if all(loader is None for loader in loaders):
+        there = ", ".join(builder.splits) or "no splits"
+        raise ConfigError(f"no samples in train, val or test; there are: {there}")
+    return loaders
 
 
 def dataset_of(loader: DataLoader[Any]) -> StandardDataset:
@@ -86,8 +100,21 @@ def dataset_of(loader: DataLoader[Any]) -> StandardDataset:
     return found
 
 
-def _run_loader(loader: FastDataLoader | DataLoader[Any]) -> RunLoader:
-    return RunLoader(loader if isinstance(loader, FastDataLoader) else ResumableLoader(loader))
+def _run_loader(loader: FastDataLoader | DataLoader[Any], settings: LoaderSettings) -> RunLoader:
+    if isinstance(loader, FastDataLoader):
+        return RunLoader(loader)
+    return RunLoader(ResumableLoader(loader, partial(_batches_of, loader, settings)))
+
+
+def _batches_of(loader: DataLoader[Any], settings: LoaderSettings) -> dict[str, Any]:
+    """What the batches of an ordinary loader follow from, beside seed and devices."""
+    keys = "\n".join(dataset_of(loader).keys()).encode("utf-8", "surrogatepass")
+    return {
+        "batch_size": settings.batch_size if settings.max_tokens is None else None,
+        "max_tokens": settings.max_tokens,
+        "length_buckets": settings.length_buckets,
+        "samples": f"{zlib.crc32(keys):08x}",
+    }
 
 
 def _is_fast(loaders: Loaders) -> bool:

@@ -37,12 +37,23 @@ def _remedies(config: Config, precision: str, fields: Mapping[str, FieldSpec]) -
 
 
 def _smaller_batch(config: Config) -> list[str]:
-    size, steps = config.loader_for("train").batch_size, config.gradient_accumulation_steps
+    settings, steps = config.loader_for("train"), config.gradient_accumulation_steps
+    size, tokens = settings.batch_size, settings.max_tokens
+    accumulated = f"gradient_accumulation_steps: {steps * 2}"
+    if tokens is not None:
+        return [
+            f"max_tokens: {tokens // 2} with {accumulated} (now {tokens} and {steps}): half the memory of "
+            "activations, about as many samples a step. No sample may be longer; batch_size has no effect"
+        ]
     if size == 1:
         return []
+    half = size // 2
+    fewer = f"steps of {2 * half * steps} samples instead of {size * steps}"
+    outcome = "the same gradients" if 2 * half == size else fewer
     return [
-        f"batch_size: {size // 2} with gradient_accumulation_steps: {steps * 2} (now {size} and {steps}): half "
-        "the memory of activations, the same gradients, about the same speed"
+        f"batch_size: {half} with {accumulated} (now {size} and {steps}): half the memory of activations, "
+        f"{outcome}, about the same speed. Losses that compare the samples of a batch (contrastive ones) and "
+        "batch normalisation see fewer of them"
     ]
 
 

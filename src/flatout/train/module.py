@@ -10,7 +10,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from flatout.config import Config
-from flatout.train.optimiser import make_optimiser, scaled_rate
+from flatout.train.optimiser import make_optimiser, reads_scaled, scaled_rate
 from flatout.train.posterior import LOG_VARIANCE, MEAN
 from flatout.train.task import Batch, TaskData
 
@@ -55,7 +55,8 @@ class TaskModule(LightningModule):
     def configure_optimizers(self) -> Any:
         """AdamW with the config's learning rate, fused where the device has it."""
         rate = scaled_rate(self.config, self.trainer.world_size)
-        return make_optimiser(self.parameters(), self.config, rate, self.device)
+        is_scaled = reads_scaled(self, self.trainer)
+        return make_optimiser(self.parameters(), self.config, rate, self.device, is_scaled=is_scaled)
 
     def _log_means(self, batch: Batch, split: str) -> None:
         for name, values in self.measure(batch).items():

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from lightning.pytorch import LightningModule, Trainer
 from torch import nn
 
 from flatout.config import Config, list_tasks, load_config
@@ -13,20 +14,66 @@ from flatout.config.own_task import is_own_task, own_defaults
 
 FUSED_ON = ("cpu", "cuda", "mps", "xpu")
 """Devices that have the fused kernel of AdamW."""
+HOOKS = ("on_before_optimizer_step", "configure_gradient_clipping")
+"""Where a module of Lightning clips gradients, or reads them."""
 
 
 def make_optimiser(
-    parameters: Iterable[nn.Parameter], config: Config, rate: float, device: torch.device
+    parameters: Iterable[nn.Parameter],
+    config: Config,
+    rate: float,
+    device: torch.device,
+    *,
+    is_scaled: bool = False,
 ) -> torch.optim.AdamW:
-    """AdamW over the parameters that are trained."""
+    """AdamW over the parameters that are trained; `is_scaled` as `reads_scaled` finds it."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
-    return torch.optim.AdamW(trained, lr=rate, fused=is_fused(config, trained, device) or None)
+    fused = is_fused(config, trained, device, is_scaled=is_scaled) or None
+    return torch.optim.AdamW(trained, lr=rate, fused=fused)
 
 
-def is_fused(config: Config, parameters: Iterable[torch.Tensor], device: torch.device) -> bool:
+def is_fused(
+    config: Config, parameters: Iterable[torch.Tensor], device: torch.device, *, is_scaled: bool = False
+) -> bool:
     """Whether the fused kernel is wanted and takes these parameters."""
-    is_legal = device.type in FUSED_ON and all(p.is_floating_point() for p in parameters)
-    return is_legal and config.fused_optimizer is not False
+    is_wanted = config.fused_optimizer is not False
+    return is_wanted and why_not_fused(parameters, device, is_scaled=is_scaled) is None
+
+
+def why_not_fused(
+    parameters: Iterable[torch.Tensor], device: torch.device, *, is_scaled: bool = False
+) -> str | None:
+    """What forbids the fused kernel; None: nothing."""
+    if device.type not in FUSED_ON:
+        return f"{device.type} has no fused kernel"
+    if not all(parameter.is_floating_point() for parameter in parameters):
+        return "the fused kernel takes real numbers only"
+    if is_scaled:
+        return "gradients are clipped, and in 16-mixed the fused kernel leaves them scaled until its own step"
+    return None
+
+
+def reads_scaled(module: LightningModule, trainer: Trainer) -> bool:
+    """Whether gradients that float16 has scaled are clipped, or read by a hook, before the optimiser's step.
+
+    Lightning unscales them before that, except for an optimiser that does so in its step, as a fused one does:
+    a bound on their norm would then hold for 65,536 times the norm, and `gradient_clip_val` is refused.
+    """
+    if str(trainer.precision) != "16-mixed":
+        return False
+    has_hook = any(getattr(type(module), name) is not getattr(LightningModule, name) for name in HOOKS)
+    return has_hook or bool(trainer.gradient_clip_val)
+
+
+def fused_note(config: Config, module: LightningModule, trainer: Trainer, device: torch.device) -> str | None:
+    """Where the fused kernel was asked for and is not used, and where clipping takes it away."""
+    if config.fused_optimizer is False:
+        return None
+    is_scaled = reads_scaled(module, trainer)
+    trained = (parameter for parameter in module.parameters() if parameter.requires_grad)
+    why = why_not_fused(trained, device, is_scaled=is_scaled)
+    is_told = config.fused_optimizer is True or is_scaled
+    return f"fused_optimizer: {why}; the ordinary one is used" if why is not None and is_told else None
 
 
 def scaled_rate(config: Config, num_devices: int) -> float:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 from torch.utils.data import DataLoader
 
 from flatout.errors import LoaderStateError
+from flatout.lazy import cached_property
+from flatout.loader.ranks import rank_and_world
 from flatout.loader.sampler import EpochSetter
 from flatout.train.sample_draws import SampleDraws
 
 KIND = "standard loader"
+NAMES = {
+    "world": "{} devices",
+    "batch_size": "batch_size {}",
+    "max_tokens": "max_tokens {}",
+    "length_buckets": "length_buckets {}",
+    "samples": "samples whose keys have the checksum {}",
+    "num_batches": "{} batches an epoch",
+}
+"""What must be the same for a state to fit, as messages call it."""
 
 
 class ResumableLoader:
@@ -22,8 +33,10 @@ class ResumableLoader:
     torch itself would seed workers anew after a resume.
     """
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: DataLoader[Any], describe: Callable[[], dict[str, Any]] = dict) -> None:
+        """`describe` gives what the batches follow from, by name; it is asked once, for the first state."""
         self.loader = loader
+        self._describe = describe
         self.sampler = EpochSetter(self)
         self._next = (0, 0)
         """Epoch and batch at which the next pass starts."""
@@ -76,26 +89,37 @@ class ResumableLoader:
     def state_dict(self) -> dict[str, Any]:
         """Where the newest pass stands."""
         epoch, batch = self._at
-        return {"kind": KIND, "epoch": epoch, "batch": batch, "num_batches": len(self)}
+        return {"kind": KIND, "epoch": epoch, "batch": batch, **self._rests_on()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next pass continues where the state was taken.
 
         Raises:
-            LoaderStateError: it is a state of a store's loader, or of another number of batches.
+            LoaderStateError: it is a state of a store's loader, or of other batches, where its place is
+                that of other samples.
         """
         if state.get("kind") != KIND:
             raise LoaderStateError(
                 "the checkpoint was made with the fast loader, this run reads raw files: prepare the store, or "
                 "start without --resume"
             )
-        if state["num_batches"] != len(self):
-            raise LoaderStateError(
-                f"the checkpoint has {state['num_batches']} batches an epoch, this run {len(self)}: the "
-                "standard loader resumes with the same data, batch size and devices only"
-            )
+        for name, here in self._rests_on().items():
+            saved = state.get(name, here)  # older states know the number of batches only
+            if saved != here:
+                raise LoaderStateError(
+                    f"the checkpoint has {NAMES[name].format(saved)}, this run {here}: the standard loader "
+                    "resumes with the same data, batch size and devices only; use those, or no --resume"
+                )
         epoch, batch = int(state["epoch"]), int(state["batch"])
         self._next = self._at = (epoch + 1, 0) if batch >= len(self) else (epoch, batch)
+
+    def _rests_on(self) -> dict[str, Any]:
+        """What the place in an epoch means something with; only equal ones lead to the same samples."""
+        return {"world": rank_and_world()[1], **self._described, "num_batches": len(self)}
+
+    @cached_property
+    def _described(self) -> dict[str, Any]:
+        return self._describe()
 
     def close(self) -> None:
         """Nothing to do: workers end with their loader."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ class Outcome:
     folder: Path
     notes: list[str]
     resumed_from: str | None
+    note: Callable[[Sequence[str]], None]
+    """Takes what is decided in the end, for the user and for `notes`."""
 
     def finish(self) -> RunResult:
         """Save the weights, test the best of them, write everything down."""
@@ -84,6 +86,7 @@ class Outcome:
                 "looks": self.watch.looks,
                 "speed": self.watch.speed(),
                 "notes": self.notes,
+                "reports": self._reports(),
             }
         )
 
@@ -110,7 +113,7 @@ class Outcome:
         if "test" not in self.data.loaders.splits or not has_step:
             return {}
         if trainer.world_size > 1:
-            self.notes.append("the test split is tested by one device only; this run had several")
+            self.note(["the test split is tested by one device only; this run had several"])
             return {}
         final = {name: value.detach().clone() for name, value in module.state_dict().items()}
         if best is not None:  # by hand: Lightning would give the callbacks that checkpoint's states, too

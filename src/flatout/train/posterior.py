@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -161,11 +161,11 @@ class PosteriorMetricsMonitor(Callback):
 
     def _judge(self, step: int) -> PosteriorLook:
         num = sum(sums.num for sums in self._window)
-        means, squares, kl, variances = (
-            np.sum([getattr(sums, name) for sums in self._window], axis=0) / num for name in _Sums._fields[1:]
+        kl, variances = (
+            np.sum([getattr(sums, name) for sums in self._window], axis=0) / num for name in ("kl", "variances")
         )
         self.kl_per_unit = [float(value) for value in kl]
-        active = int((squares - means**2 > ACTIVE_VARIANCE).sum())
+        active = int((_variance_over_samples(self._window) > ACTIVE_VARIANCE).sum())
         return PosteriorLook(
             step=step,
             kl_total=float(kl.sum()),
@@ -195,6 +195,22 @@ def _verdict(share: float, num_looks: int) -> Verdict:
     if share < COLLAPSED_SHARE:
         return "collapsed"
     return "partly collapsed" if share < PARTIAL_SHARE else "healthy"
+
+
+def _variance_over_samples(window: Collection[_Sums]) -> Array:
+    """(D,): how much each unit's mean differs from sample to sample, within the batches of a window.
+
+    Not over the whole window: training moves the means from look to look, also that of a unit that says the
+    same of every sample. Only where every batch is a single sample is there nothing else to compare.
+    """
+    batches = [sums for sums in window if sums.num > 1]
+    if not batches:
+        num = len(window)
+        means = np.sum([sums.means for sums in window], axis=0)
+        squares = np.sum([sums.squares for sums in window], axis=0)
+        return np.asarray(squares / num - (means / num) ** 2)
+    apart = np.sum([sums.squares - sums.means**2 / sums.num for sums in batches], axis=0)
+    return np.asarray(apart / sum(sums.num - 1 for sums in batches))
 
 
 def _reduce(mean: Tensor, log_variance: Tensor) -> _Sums:

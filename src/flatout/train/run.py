@@ -23,12 +23,14 @@ from flatout.train.checkpoints import open_checkpoint
 from flatout.train.convolutions import protect_convolutions
 from flatout.train.data import RunData
 from flatout.train.device import Place, choose_place, leaves_processor_free
-from flatout.train.engine import explained, quiet_lightning
+from flatout.train.engine import explained, memory_explained, quiet_lightning
 from flatout.train.fetch import is_address
 from flatout.train.folder import run_folder
 from flatout.train.largest_batch import find_batch_size, with_batch_size
 from flatout.train.live import LiveRecord
 from flatout.train.loaders import RunLoaders, open_loaders
+from flatout.train.module import TaskModule
+from flatout.train.optimiser import fused_note
 from flatout.train.outcome import Outcome, about
 from flatout.train.precision import choose_precision, describe_device
 from flatout.train.progress import epoch_line
@@ -91,7 +93,7 @@ def fit(
     run.find_batch_size(source, machine)
     with (
         open_checkpoint(resume) as (checkpoint, continued),
-        closing(open_loaders(run.config, source, machine)) as loaders,
+        closing(run.open_loaders(source, machine)) as loaders,
     ):
         run.note(loaders.notes)
         run.resumed_from = str(resume) if resume is not None and is_address(resume) else checkpoint
@@ -128,16 +130,27 @@ class Run:
         )
         self.note([why, *unread(config, task.name, task.reads)])
 
+    def open_loaders(self, source: Source, machine: Machine | None) -> RunLoaders:
+        """The loaders of the config as it is now."""
+        with memory_explained(self.config, self.precision, {}):  # nothing is known of the data yet
+            return open_loaders(self.config, source, machine)
+
     def find_batch_size(self, source: Source, machine: Machine | None) -> None:
         """Put the largest batch size that fits in place of `auto`."""
         if not self.config.find_batch_size:
             return
-        loaders = open_loaders(self.config, source, machine)
-        num_train = loaders.data.num_samples.get("train", 1)
+        if self.config.loader_for("train").max_tokens is not None:
+            self.config = self.config.model_copy(update={"find_batch_size": False})
+            self.note(["batch_size: auto has no effect with max_tokens, which says what a batch holds"])
+            return
+        loaders = self.open_loaders(source, machine)
         loaders.close()
+        num_train = loaders.data.num_samples.get("train", 1)
         size, note = find_batch_size(self.config, num_train, self.place.num_devices)
         self.config = with_batch_size(self.config, size)
         self.note([note])
+        if not loaders.is_fast and any(spec.is_ragged for spec in loaders.data.fields.values()):
+            self.note(["batch_size: auto was tried on the first samples; only a store knows the longest"])
 
     def note(self, notes: Sequence[str | None]) -> None:
         """Say what was not said before."""
@@ -167,8 +180,9 @@ class Run:
         if "train" not in loaders.splits:
             raise ConfigError(f"there is no train split; there are: {', '.join(loaders.splits)}")
         config, is_shared = self.config, self.place.num_devices > 1
-        module = self._module(loaders)
-        data = self._data(loaders, module)
+        with memory_explained(config, self.precision, loaders.data.fields):
+            module = self._module(loaders)
+            data = self._data(loaders, module)
         watch = Watch(data.train_loader.waits, None if config.disable_metrics_monitoring else config.monitor)
         with (
             closing(data),
@@ -184,12 +198,22 @@ class Run:
                 trainer = make_trainer(
                     config, self.place, self.precision, folder, loaders, own, self._shows_bar, options, notes
                 )
-            self.note(notes)
+            is_ours = isinstance(module, TaskModule)  # others make an optimiser of their own
+            self.note([*notes, fused_note(config, module, trainer, self.place.device) if is_ours else None])
             self._say_first(f"run folder: {folder}")
             if self._on_folder is not None and self._is_first:
                 self._on_folder(folder)
             outcome = Outcome(
-                config, self.task.name, trainer, module, data, watch, folder, self.notes, self.resumed_from
+                config,
+                self.task.name,
+                trainer,
+                module,
+                data,
+                watch,
+                folder,
+                self.notes,
+                self.resumed_from,
+                self.note,
             )
             try:
                 with explained(config, self.precision, loaders.data.fields, self.resumed_from):

@@ -39,8 +39,23 @@ def fast_kernels(config: Config, device: torch.device) -> Iterator[list[str]]:
 
 def wants_benchmark(config: Config, device: torch.device, fields: Mapping[str, FieldSpec]) -> bool:
     """Whether cuDNN may try its algorithms: it pays where shapes repeat, and costs where they do not."""
-    shapes_repeat = config.use_dynamic_padding is False or not any(spec.is_ragged for spec in fields.values())
-    return config.cudnn_benchmark and not config.deterministic and device.type == "cuda" and shapes_repeat
+    return config.cudnn_benchmark and device.type == "cuda" and why_no_benchmark(config, fields) is None
+
+
+def why_no_benchmark(config: Config, fields: Mapping[str, FieldSpec]) -> str | None:
+    """What speaks against it on a device that has cuDNN; None: nothing."""
+    if config.deterministic:
+        return "deterministic does not allow it"
+    if config.use_dynamic_padding and any(spec.is_ragged for spec in fields.values()):
+        return "batches of ragged fields differ in shape, and each new one would be tried out"
+    return None
+
+
+def benchmark_note(config: Config, device: torch.device, fields: Mapping[str, FieldSpec]) -> str | None:
+    """Where it was asked for and is left off; without CUDA `fast_kernels` says so."""
+    is_asked = config.cudnn_benchmark and "cudnn_benchmark" in config.model_fields_set
+    why = why_no_benchmark(config, fields) if is_asked and device.type == "cuda" else None
+    return None if why is None else f"cudnn_benchmark: {why}; no effect"
 
 
 def memory_format(

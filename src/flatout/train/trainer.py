@@ -9,10 +9,11 @@ from typing import Any
 from lightning.pytorch import Callback, Trainer
 
 from flatout.config import Config
+from flatout.loader.ranks import rank_and_world
 from flatout.train.device import Place
 from flatout.train.loaders import RunLoaders
 from flatout.train.loggers import make_loggers
-from flatout.train.speed import wants_benchmark
+from flatout.train.speed import benchmark_note, wants_benchmark
 
 LOG_EVERY = 50
 """Steps between two rows of what a module logs by step; Lightning's own default."""
@@ -51,18 +52,31 @@ def make_trainer(
         "sync_batchnorm": config.sync_batchnorm and place.num_devices > 1,
         "use_distributed_sampler": False,  # our loaders know their rank
         "num_sanity_val_steps": 0,
-        "log_every_n_steps": min(LOG_EVERY, len(loaders.splits["train"])),
+        "log_every_n_steps": min(LOG_EVERY, num_batches(config, place, loaders, "train")),
         "default_root_dir": folder,
         "logger": make_loggers(config, folder),
         "callbacks": list(callbacks),
-        **_validation(config, loaders, notes),
+        **_validation(config, place, loaders, notes),
     }
+    if (note := benchmark_note(config, place.device, loaders.data.fields)) is not None:
+        notes.append(note)
     if config.sync_batchnorm and place.num_devices == 1:
         notes.append("sync_batchnorm: no effect with one device")
     return Trainer(**{**settings, **options})
 
 
-def _validation(config: Config, loaders: RunLoaders, notes: list[str]) -> dict[str, Any]:
+def num_batches(config: Config, place: Place, loaders: RunLoaders, split: str) -> int:
+    """Batches of an epoch on each device.
+
+    A loader knows its rank, and how much of the split is its own, once the processes are connected, which
+    Lightning does after it has taken these settings.
+    """
+    known, num_parts = len(loaders.splits[split]), max(1, place.num_devices // rank_and_world()[1])
+    is_cut = config.loader_for(split).drop_last
+    return known // num_parts if is_cut else -(-known // num_parts)
+
+
+def _validation(config: Config, place: Place, loaders: RunLoaders, notes: list[str]) -> dict[str, Any]:
     """When and how much is validated."""
     if "val" not in loaders.splits:
         notes.append("there is no val split: nothing is validated, and the newest checkpoint is kept")
@@ -71,9 +85,9 @@ def _validation(config: Config, loaders: RunLoaders, notes: list[str]) -> dict[s
     settings: dict[str, Any] = {
         "val_check_interval": interval,
         "check_val_every_n_epoch": config.check_val_every_n_epoch,
-        "limit_val_batches": _val_batches(config, len(loaders.splits["val"]), notes),
+        "limit_val_batches": _val_batches(config, num_batches(config, place, loaders, "val"), notes),
     }
-    if isinstance(interval, int) and interval > len(loaders.splits["train"]):
+    if isinstance(interval, int) and interval > num_batches(config, place, loaders, "train"):
         settings["check_val_every_n_epoch"] = None  # then batches are counted across epochs
     return settings
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from flatout.config import load_config
+from flatout.config import Config, load_config
 from flatout.errors import TrainMemoryError
 from flatout.train.cap import cap_memory
+from flatout.train.engine import memory_explained
 from flatout.train.largest_batch import BUDGET_S, search
-from flatout.train.run import fit
+from flatout.train.longest import end_with_longest
+from flatout.train.run import Run
+from flatout.train.task import load_task
+
+_log = logging.getLogger(__name__)
 
 TRIAL: dict[str, Any] = {
     "find_batch_size": False,
@@ -52,7 +59,7 @@ def _trains(asked: dict[str, Any], size: int) -> bool | None:
     overrides = {**TRIAL, "batch_size": size, "output_dir": asked["output_dir"]}
     config = load_config(asked["config"], overrides=overrides, environ={})
     try:
-        fit(config, trainer_options=OPTIONS)
+        _train(config)
     except TrainMemoryError:
         return False
     except Exception:
@@ -60,6 +67,15 @@ def _trains(asked: dict[str, Any], size: int) -> bool | None:
             raise
         return None
     return True
+
+
+def _train(config: Config) -> None:
+    """Two steps, of ragged data one with the longest samples."""
+    run = Run(config, load_task(config), _log.debug, None, shows_bar=False)
+    with closing(run.open_loaders(config, None)) as loaders:
+        with memory_explained(config, run.precision, loaders.data.fields):
+            end_with_longest(loaders, config.loader_for("train"))
+        run.train(loaders, None, None, (), OPTIONS)
 
 
 if __name__ == "__main__":

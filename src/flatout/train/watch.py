@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from statistics import median
 from time import perf_counter_ns
@@ -39,6 +38,7 @@ class Watch(Callback):
         self._waits = waits
         self._every = monitor.update_frequency if monitor else 0
         self._process = psutil.Process()
+        self._counters = DeviceCounters()
         self.looks: list[Look] = []
         self.epochs: list[EpochRow] = []
         self.first_step_s = 0.0
@@ -179,7 +179,7 @@ class Watch(Callback):
             data_wait_share=wait_ns / train_ns if train_ns else None,
             cpu_share=(now_cpu_s - before_cpu_s) * 1e9 / max(now_ns - before_ns, 1),
             rss_bytes=self._rss(),
-            **_device_numbers(device),
+            **self._counters.read(device),
         )
         self.looks.append(look)
         for logger in trainer.loggers:
@@ -192,11 +192,20 @@ class Watch(Callback):
         return int(self._process.memory_info().rss)
 
 
-def _device_numbers(device: torch.device) -> dict[str, Any]:
+class DeviceCounters:
     """Memory and utilisation of a CUDA device, by counters that wait for nothing."""
-    if device.type != "cuda":
-        return {}
-    numbers: dict[str, Any] = {"device_bytes": torch.cuda.max_memory_allocated(device)}
-    with suppress(ModuleNotFoundError, RuntimeError):  # without NVML `share_not_waiting` stands for it
-        numbers["device_utilisation"] = torch.cuda.utilization(device) / 100
-    return numbers
+
+    def __init__(self) -> None:
+        self._tells_utilisation = True
+
+    def read(self, device: torch.device) -> dict[str, Any]:
+        """As `Look` names them; nothing of other devices."""
+        if device.type != "cuda":
+            return {}
+        numbers: dict[str, Any] = {"device_bytes": torch.cuda.max_memory_allocated(device)}
+        if self._tells_utilisation:
+            try:
+                numbers["device_utilisation"] = torch.cuda.utilization(device) / 100
+            except Exception:  # NVML's errors (a part of a GPU has no counter) have no base but this one
+                self._tells_utilisation = False  # `share_not_waiting` stands for it
+        return numbers
