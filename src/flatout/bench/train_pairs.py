@@ -2,7 +2,7 @@
 
 Processes of the same code differ by 3 to 5 %, each time in another task: so both sides share a process, and the
 median of several processes counts. Inside one, whoever has the second round of a pair is faster, by up to a
-third where batches have many shapes, because the first has met them: so two pairs of opposite order count as one.
+third where batches have many shapes, because the first has met them: so two pairs of opposite order are one.
 """
 
 from __future__ import annotations
