@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,14 +16,15 @@ import numpy as np
 import pytest
 import torch
 
-from flatout.bench import LoadBench, bench_load, load_bare, load_ours, load_peers, load_race
+from flatout.bench import LoadBench, bench_load, load, load_bare, load_cold, load_ours, load_peers, load_race
 from flatout.bench.load_cases import LOAD_CASES, LoadCase
-from flatout.bench.load_cold import drop_cache, measure_cold
-from flatout.bench.load_data import store_of
+from flatout.bench.load_cold import drop_cache, measure_capped, measure_cold
+from flatout.bench.load_data import store_of, write_store
 from flatout.bench.load_feed import measure_accelerator, measure_main_python, measure_many, measure_start
 from flatout.bench.load_runner import Contestant
 from flatout.cli.main import main
 from flatout.errors import ConfigError, FlatoutError, MissingDependencyError
+from flatout.loader.local import WINDOW
 from flatout.store import StoreReader, verify
 from flatout.store.metadata import SHARD_FOLDER
 
@@ -249,3 +252,94 @@ def test_people_get_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     shown = capsys.readouterr().out
     for text in ("share of the limit", "times the best peer", "accelerator busy", "samples/s"):
         assert text in shown
+
+
+@pytest.mark.parametrize("who", [load_ours.flatout, load_ours.flatout_as_stored])
+def test_encoded_samples_are_compared_as_exactly_as_they_are_encoded(who: Any, tmp_path: Path) -> None:
+    case = TINY["volume"]
+    store = store_of(tmp_path / "store", case, 3, "uint8")
+    assert Contestant(who(case, store, tmp_path), case, "uint8").check() == {"compared": case.num_samples}
+    moved = write_store(
+        tmp_path / "moved",
+        case.fields("uint8"),
+        ({"x": case.sample(y) + np.float16(0.006), "y": np.asarray(y)} for y in range(case.num_samples)),
+        3,
+    )
+    with pytest.raises(FlatoutError, match=r"sample \d+ is not what was stored"):
+        Contestant(who(case, moved, tmp_path), case, "uint8").check()
+
+
+def test_a_race_with_other_volumes_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where only those that are stored as uint8 are others."""
+
+    def turned(folder: Path, case: LoadCase, rows_per_shard: int, encoding: Any = "none") -> Path:
+        numbers = range(case.num_samples) if encoding == "none" else reversed(range(case.num_samples))
+        samples = ({"x": case.sample(number), "y": np.asarray(at)} for at, number in enumerate(numbers))
+        return write_store(folder, case.fields(encoding), samples, rows_per_shard)
+
+    monkeypatch.setattr(load_race, "store_of", turned)
+    setting = load_race.RaceSetting(tmp_path, 0.01, 1, 0.02, lambda text: None)
+    with pytest.raises(FlatoutError, match=r"(?s)as_stored failed at 'check' of 'volume'.*is not what was st"):
+        load_race.race(LOAD_CASES["volume"].scaled(0.02), setting, has_peers=False)
+
+
+def test_the_shard_local_order_has_many_windows(tmp_path: Path) -> None:
+    """In one window it would be the global order."""
+    measure_cold(tmp_path, rounds=1, num_bytes=2_000_000)
+    num_shards = len(list((tmp_path / "cold-16KB" / SHARD_FOLDER).iterdir()))
+    assert num_shards >= 4 * WINDOW
+    assert load_cold.COLD_SHARDS >= 16 * WINDOW
+
+
+def capped(tmp_path: Path, group: Path, monkeypatch: pytest.MonkeyPatch, rounds: int = 1) -> dict[str, Any]:
+    """In a control group that limits nothing: a folder in its place."""
+    monkeypatch.setattr(load_cold, "CGROUP", group)
+    return measure_capped(tmp_path, rounds, 1_600_000, 1 << 30)
+
+
+def test_what_cannot_be_limited_is_skipped_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = capped(tmp_path, tmp_path / "nowhere", monkeypatch)
+    assert found["skipped"].startswith("no memory cgroup can be made here: ")
+
+
+def test_a_process_that_cannot_be_put_into_its_group_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = load_cold._rows_store(tmp_path / "rows", 16_000, 160_000, 5)
+    with pytest.raises(load_cold.NoCapError, match="No such file or directory"):
+        load_cold._capped_rate(store, "sequential", tmp_path / "no" / "cgroup.procs")
+
+
+def test_every_round_is_capped_and_the_median_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "group" / "memory").mkdir(parents=True)
+    rates = iter([10.0, 1.0, 20.0, 6.0, 40.0, 99.0])
+    monkeypatch.setattr(load_cold, "_capped_rate", lambda *_: next(rates))
+    found = capped(tmp_path, tmp_path / "group", monkeypatch, rounds=3)
+    assert found == {"mb_per_s": {"sequential": 20.0, "global": 6.0}, "ratio": 0.3}
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("os.kill(os.getpid(), 9)", r"ended with -9 \(killed: .*memory"),
+        ("raise OSError('boom')", "ended with 1: .*boom"),
+    ],
+)
+def test_a_capped_process_that_dies_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, words: str
+) -> None:
+    run = subprocess.run
+    command = [sys.executable, "-c", f"import os; {code}"]
+    monkeypatch.setattr(load_cold.subprocess, "run", lambda _, **others: run(command, **others))
+    (tmp_path / "group" / "memory").mkdir(parents=True)
+    with pytest.raises(FlatoutError, match=rf"(?s)capped, sequential: the process {words}"):
+        capped(tmp_path, tmp_path / "group", monkeypatch)
+
+
+def test_cold_and_capped_run_as_many_rounds_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    figures = dict.fromkeys(("global", "shard_local", "announced"), 1.0)
+    monkeypatch.setattr(load, "measure_cold", lambda _, rounds: asked.append(rounds) or {"16KB": figures})
+    monkeypatch.setattr(load, "measure_capped", lambda _, rounds: asked.append(rounds) or {"ratio": 1.0})
+    load._cold(tmp_path, LoadBench(rounds=5), lambda text: None)
+    assert asked == [5, 5]

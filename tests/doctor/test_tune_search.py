@@ -331,6 +331,8 @@ def test_order_is_only_tried_where_it_can_matter() -> None:
     assert space.order(START) == [START]
     large = Space(facts(stored_bytes=64 * GIB), service(), GIB, frozenset({"order"}))
     assert [setting.order for setting in large.order(START)] == ["global", "shard_local"]
+    weighted = START.changed(order="weighted")
+    assert large.order(weighted) == [weighted]
     assert Space(facts(stored_bytes=64 * GIB), service(), GIB).order(START) == [START]
 
 

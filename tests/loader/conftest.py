@@ -35,6 +35,16 @@ class Items:
         }
 
 
+class PlainItems:
+    """As many items of fields that only have to be copied: their later epochs come by lanes."""
+
+    def __len__(self) -> int:
+        return NUM_ITEMS
+
+    def __getitem__(self, at: int) -> dict[str, Any]:
+        return {name: Items()[at][name] for name in ("image", "label")}
+
+
 FIELDS = {
     "coded": {"kind": "transform", "encoding": "uint8"},
     "half": {"kind": "transform", "encoding": "bfloat16"},
@@ -45,7 +55,7 @@ FIELDS = {
 
 @pytest.fixture(scope="session", autouse=True)
 def lanes_for_small_splits() -> Iterator[None]:
-    """Later epochs of the small stores here come by lanes, too, where their fields allow it."""
+    """Later epochs of the small stores here come by lanes, too, where all fields allow it: `plain_store`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lane, "LANE_BYTES", 0)
         patch.setattr(lane, "all_major_faults", lambda: 0)  # a machine just started fetches libraries
@@ -57,6 +67,20 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> StoreReader:
     folder: Path = tmp_path_factory.mktemp("loader") / "store"
     DataPreprocessor.from_dataset(Items(), folder, num_workers=0, fields=FIELDS).run()
     return StoreReader(folder)
+
+
+@pytest.fixture(scope="session")
+def plain_store(tmp_path_factory: pytest.TempPathFactory) -> StoreReader:
+    folder: Path = tmp_path_factory.mktemp("plain") / "store"
+    DataPreprocessor.from_dataset(PlainItems(), folder, num_workers=0).run()
+    return StoreReader(folder)
+
+
+@pytest.fixture(scope="session", params=["store", "plain_store"], ids=["producers", "lanes"])
+def any_store(request: pytest.FixtureRequest) -> StoreReader:
+    """The batches of `begun` come from producers, or by lanes."""
+    found: StoreReader = request.getfixturevalue(request.param)
+    return found
 
 
 class RawFiles:

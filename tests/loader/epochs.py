@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from flatout.loader.lane import Lane
 from flatout.loader.loader import FastDataLoader
 from flatout.loader.order import Shuffled
 from flatout.store import StoreReader
@@ -37,3 +38,17 @@ def epoch_keys(store: StoreReader, epoch: int) -> list[int]:
 def producers() -> set[threading.Thread]:
     """The loaders' threads that live."""
     return {thread for thread in threading.enumerate() if thread.name.startswith("flatout-producer")}
+
+
+def begun(store: StoreReader, batch_size: int = 8, **settings: Any) -> FastDataLoader:
+    """As `loader_of`; what can come by a lane does, because there was a whole epoch before this first one."""
+    loader = loader_of(store, batch_size, **settings)
+    if store.fields.keys() == {"image", "label"}:
+        keys_of(loader)
+        loader.set_epoch(0)
+    return loader
+
+
+def has_lane(loader: FastDataLoader) -> bool:
+    """Whether the last whole epoch came by a lane."""
+    return isinstance(loader._spare._stream, Lane)

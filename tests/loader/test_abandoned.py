@@ -8,11 +8,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.loader.epochs import WAIT_S, loader_of, producers
+from tests.loader.epochs import WAIT_S, begun, loader_of, producers
 
 from flatout.loader.fetch import ReadRule
+from flatout.loader.lane import Lane
+from flatout.loader.lane_belt import lane_kernels
 from flatout.store import StoreReader
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -61,6 +64,31 @@ def test_it_leaves_nothing_behind(store: StoreReader, io: str, num_workers: int,
     assert traces(store.folder) == before
 
 
+@pytest.mark.parametrize("num_workers", [0, 3])
+@pytest.mark.parametrize("what", ["iterator first", "both", "cycle"])
+def test_a_lane_leaves_nothing_behind(plain_store: StoreReader, num_workers: int, what: str) -> None:
+    lane_kernels()  # what is compiled stays
+    gc.collect()
+    threads, before = producers(), traces(plain_store.folder)
+    loader = begun(StoreReader(plain_store.folder), num_workers=num_workers)
+    stream: Any = iter(loader)
+    for _ in range(3):
+        next(stream)
+    assert isinstance(stream._stream, Lane)
+    if what == "iterator first":
+        del stream
+        assert producers() == threads
+        del loader
+    elif what == "cycle":
+        holder = [loader, stream]
+        holder.append(holder)
+        del loader, stream, holder
+    else:
+        del loader, stream
+    collect(threads)
+    assert traces(plain_store.folder) == before
+
+
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_after_a_whole_epoch_the_producers_wait_until_it_is_dropped_or_closed(
     store: StoreReader, num_workers: int
@@ -91,7 +119,10 @@ def test_many_left_epochs_leave_one_set_of_threads(store: StoreReader) -> None:
 MEMORY = """
 import gc, json, sys
 from pathlib import Path
+from flatout.loader import lane
 from flatout.loader.loader import FastDataLoader
+
+lane.LANE_BYTES, lane.all_major_faults = 0, lambda: 0
 
 def anonymous_kb():
     gc.collect()
@@ -111,11 +142,16 @@ def left(loader):
         if number == 2:
             break
 
+def later(loader):
+    whole(loader)
+    left(loader)
+
 loader = make()
 cases = {
     "whole": (lambda: whole(loader), 50),
     "left": (lambda: left(loader), 30),
     "abandoned": (lambda: left(make()), 30),
+    "abandoned later": (lambda: later(make()), 30),
 }
 grown_kb = {}
 for name, (run, count) in cases.items():
@@ -125,15 +161,18 @@ for name, (run, count) in cases.items():
     for _ in range(count):
         run()
     grown_kb[name] = anonymous_kb() - before
+whole(loader)
+kind = type(loader._spare._stream).__name__
 num_bytes = sum(value.nbytes for batch in make() for value in batch.values())
-print(json.dumps({"grown_kb": grown_kb, "epoch_kb": num_bytes // 1024}))
+print(json.dumps({"grown_kb": grown_kb, "epoch_kb": num_bytes // 1024, "kind": kind}))
 """
 
 
 @pytest.mark.slow
-def test_anonymous_memory_is_flat_over_fifty_epochs(store: StoreReader) -> None:
+def test_anonymous_memory_is_flat_over_fifty_epochs(any_store: StoreReader) -> None:
     """Whole epochs, epochs left early, and loaders abandoned; a leak of a sixth would show."""
-    command = [sys.executable, "-c", MEMORY, str(store.folder)]
+    command = [sys.executable, "-c", MEMORY, str(any_store.folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=2 * WAIT_S, check=True)
     found = json.loads(done.stdout)
+    assert found["kind"] == ("Prefetcher" if "series" in any_store.fields else "Lane")
     assert max(found["grown_kb"].values()) < 5 * found["epoch_kb"], found

@@ -137,3 +137,21 @@ def test_ranks_share_the_standard_path_too(prepared: dict[str, Any]) -> None:
     ranks = [PlanSampler(sampler._plan, 0, rank, 3) for rank in range(3)]
     assert len({len(rank) for rank in ranks}) == 1
     assert sorted({at for rank in ranks for drawn in rank for at in drawn.indices}) == whole
+
+
+@pytest.mark.parametrize("settings", [{}, *FORMS])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_every_rank_gets_the_same_from_both_paths_with_its_repeats_marked(
+    prepared: dict[str, Any], monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], num_workers: int
+) -> None:
+    num_repeats = 0
+    for rank in range(3) if num_workers == 0 else (2,):
+        for module in ("loader", "sampler"):
+            monkeypatch.setattr(f"flatout.loader.{module}.rank_and_world", lambda *_, rank=rank: (rank, 3))
+        fast, standard = builders(prepared, num_workers=num_workers, **settings)
+        ones, others = fast.build("train"), standard.build("train")
+        assert ones is not None
+        assert others is not None
+        same_batches(ones, others)
+        num_repeats += sum(int((~batch["valid"]).sum()) for batch in others if "valid" in batch)
+    assert num_repeats or settings, "14 samples are not a multiple of 3 ranks"

@@ -203,3 +203,20 @@ def test_lightning_sees_every_sample_in_every_epoch(steps_store: StoreReader, tm
     trainer.fit(Recorder(), loader_of(steps_store, max_tokens=100, num_workers=1))
     assert [sorted(epoch) for epoch in seen] == [all_keys(steps_store)] * 2
     assert seen[0] != seen[1]
+
+
+@pytest.mark.parametrize("how", FORMS)
+def test_fields_that_are_not_read_do_not_count(ragged_store: StoreReader, how: dict[str, Any]) -> None:
+    """Batches are planned by what comes, and a long field that nobody reads makes no sample too long."""
+    rule = ReadRule(fields=("words", "label"))
+    loader = loader_of(ragged_store, 8, read=rule, **how)
+    shares = [loader.padding_share(), loader.padding_share(without_buckets=True)]
+    filled = total = 0
+    for batch in loader:
+        filled += int(batch["words_length"].sum())
+        total += batch["words"].numel()
+    assert shares[0] == pytest.approx(1 - filled / total)
+    assert shares[0] < shares[1]
+    assert len(loader_of(ragged_store, max_tokens=7, read=rule)) >= NUM_RAGGED // 7
+    with pytest.raises(ConfigError, match="for ragged fields, and there is none"):
+        loader_of(ragged_store, 8, read=ReadRule(fields=("label",)), **how)

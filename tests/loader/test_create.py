@@ -15,6 +15,7 @@ from flatout.config import Config, load_config
 from flatout.errors import ConfigError, LoaderError, StoreMissingError
 from flatout.loader.create import create_dataloaders, create_task_dataloaders, prepare_command
 from flatout.loader.loader import FastDataLoader
+from flatout.loader.machine import Machine
 from flatout.store import DataPreprocessor
 
 
@@ -175,3 +176,24 @@ def test_the_command_that_is_advised_names_the_task(source: Any) -> None:
     config = Config(manifest="scans", preprocessed_data_dir="store", task="segmentation")
     assert prepare_command(source, config).endswith(" --set task=segmentation")
     assert "task" not in prepare_command(source, config.model_copy(update={"task": None}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"device": "cuda"}, "device: cuda is not there; the CPU is used"),
+        ({"sequence_crop": "tail"}, "sequence_crop: tail needs max_sequence_length"),
+        ({"use_fast_loader": False, "order": "shard_local"}, "raw files have no shards"),
+        ({"use_fast_loader": False, "on_damage": "skip"}, "on_damage: only the fast loader does that"),
+    ],
+)
+def test_what_is_done_otherwise_than_asked_is_a_warning(
+    prepared: dict[str, Any], caplog: pytest.LogCaptureFixture, settings: dict[str, Any], words: str
+) -> None:
+    machine = Machine("linux", 2, 1 << 34, 1 << 33, 1 << 30)
+    with caplog.at_level(logging.INFO, "flatout.loader.create"):
+        create_dataloaders(prepared | {"num_workers": "auto", **settings}, machine=machine)
+    warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len([text for text in warned if words in text]) == 1
+    assert not [text for text in warned if "auto is" in text], "a choice that was left open is none"
+    assert [text for text in caplog.messages if "num_workers: auto is" in text]

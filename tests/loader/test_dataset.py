@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import pickle
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -222,3 +223,14 @@ def test_samples_of_different_lengths_in_an_ordinary_dataloader(store: StoreRead
 def test_a_loader_refuses_fields_that_are_not_there(store: StoreReader) -> None:
     with pytest.raises(ConfigError, match=r"no field 'nope'; it has: image"):
         FastDataLoader(store, read=ReadRule(fields=("image", "nope")))
+
+
+def test_a_rule_of_the_loaders_own_keeps_to_the_dataset(store: StoreReader) -> None:
+    """Neither its fields nor its transform are dropped for a rule that names neither."""
+    dataset = FastDataset(store, fields=["label", "coded"])
+    rule = ReadRule(crc="off")
+    assert set(next(iter(FastDataLoader(dataset, 8, read=rule, num_workers=0)))) == {"label", "coded", "key"}
+    named = replace(rule, fields=("label",))
+    assert set(next(iter(FastDataLoader(dataset, 8, read=named, num_workers=0)))) == {"label", "key"}
+    with pytest.raises(ConfigError, match="would not run the dataset"):
+        FastDataLoader(FastDataset(store, transform=dict), 8, read=rule)

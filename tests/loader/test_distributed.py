@@ -49,3 +49,10 @@ def test_two_ranks_share_an_epoch_and_one_continues_it(store: StoreReader, tmp_p
     rest = FastDataLoader(store, 1, shuffle=True, seed=5, num_workers=0)
     rest.load_state_dict(json.loads(state.read_text()))
     assert [key for batch in rest for key in batch["key"].tolist()] == wanted[4 * 8 :]
+    # Others than began it, as real processes that load the state before their first batch.
+    ranks = torchrun(store, tmp_path, 3, str(state))
+    steps = zip(*(rank["seen"] for rank in ranks), strict=True)
+    assert [key for step in steps for part in step for key in part] == wanted[4 * 8 :]
+    assert ranks[0]["len"] == -(-len(wanted) // 8)
+    assert ranks[0]["states"] == ranks[2]["states"]
+    assert ranks[0]["states"][0]["samples"] == 5 * 8

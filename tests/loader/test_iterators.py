@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.loader.epochs import epoch_keys, keys_of, loader_of, producers
+from tests.loader.epochs import begun, epoch_keys, has_lane, keys_of, loader_of, producers
 
 from flatout.loader.fetch import Fetcher
 from flatout.loader.order import Shuffled
@@ -59,9 +59,9 @@ STEPS = st.lists(
 @given(STEPS, st.integers(0, 2))
 @settings(max_examples=40)
 def test_any_company_of_iterators_follows_the_model(
-    store: StoreReader, steps: list[tuple[str, int]], num_workers: int
+    any_store: StoreReader, steps: list[tuple[str, int]], num_workers: int
 ) -> None:
-    loader, model = loader_of(store, BATCH, num_workers=num_workers), Model()
+    loader, model = begun(any_store, BATCH, num_workers=num_workers), Model()
     streams: list[Any] = []
     saved, saved_at = loader.state_dict(), model.at
     for what, number in steps:
@@ -73,14 +73,14 @@ def test_any_company_of_iterators_follows_the_model(
             model.set_epoch(number)
         elif what == "save":
             saved, saved_at = json.loads(json.dumps(loader.state_dict())), model.at
-            assert (saved["epoch"], saved["samples"]) == (saved_at[0], min(saved_at[1] * BATCH, len(store)))
+            assert (saved["epoch"], saved["samples"]) == (saved_at[0], min(saved_at[1] * BATCH, len(any_store)))
         elif what == "load":
             loader.load_state_dict(saved)
             model.load(saved_at)
         elif number < len(streams) and what == "drop":
             del streams[number], model.cursors[number]
         elif number < len(streams):
-            check_next(store, streams[number], model.take(number))
+            check_next(any_store, streams[number], model.take(number))
     streams.clear()
     loader.close()
 
@@ -96,46 +96,48 @@ def check_next(store: StoreReader, stream: Any, wanted: tuple[int, int] | None) 
 
 
 @pytest.mark.parametrize("stop", [1, 2])
-def test_after_a_break_comes_the_next_epoch_whole(store: StoreReader, stop: int) -> None:
-    loader = loader_of(store, BATCH, num_workers=2)
+def test_after_a_break_comes_the_next_epoch_whole(any_store: StoreReader, stop: int) -> None:
+    loader = begun(any_store, BATCH, num_workers=2)
     for epoch in range(4):
         found = []
         for batch in loader:
             found.append(batch)
             if len(found) == stop and epoch % 2 == 0:
                 break
-        wanted = epoch_keys(store, epoch)
+        wanted = epoch_keys(any_store, epoch)
         assert keys_of(found) == (wanted[: stop * BATCH] if epoch % 2 == 0 else wanted)
+    assert has_lane(loader) == ("series" not in any_store.fields)
     loader.close()
 
 
-def test_zip_of_a_loader_with_itself_pairs_two_epochs(store: StoreReader) -> None:
-    loader = loader_of(store, BATCH, num_workers=2)
+def test_zip_of_a_loader_with_itself_pairs_two_epochs(any_store: StoreReader) -> None:
+    loader = begun(any_store, BATCH, num_workers=2)
     for first in (0, 2):
         pairs = list(zip(loader, loader, strict=True))
-        assert keys_of(pair[0] for pair in pairs) == epoch_keys(store, first)
-        assert keys_of(pair[1] for pair in pairs) == epoch_keys(store, first + 1)
+        assert keys_of(pair[0] for pair in pairs) == epoch_keys(any_store, first)
+        assert keys_of(pair[1] for pair in pairs) == epoch_keys(any_store, first + 1)
+    assert has_lane(loader) == ("series" not in any_store.fields)
     loader.close()
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_batches_made_ahead_for_another_epoch_are_dropped(store: StoreReader, num_workers: int) -> None:
+def test_batches_made_ahead_for_another_epoch_are_dropped(any_store: StoreReader, num_workers: int) -> None:
     """After a whole epoch the next one is on its way, but another may be asked for."""
-    loader = loader_of(store, BATCH, num_workers=num_workers)
+    loader = begun(any_store, BATCH, num_workers=num_workers)
     for epoch in (0, 5, 6, 2):
         loader.set_epoch(epoch)
-        assert keys_of(loader) == epoch_keys(store, epoch)
+        assert keys_of(loader) == epoch_keys(any_store, epoch)
     loader.load_state_dict({**loader.state_dict(), "epoch": 3, "samples": BATCH})
-    assert keys_of(loader) == epoch_keys(store, 3)[BATCH:]
+    assert keys_of(loader) == epoch_keys(any_store, 3)[BATCH:]
     loader.close()
 
 
-def test_an_exhausted_iterator_stays_exhausted(store: StoreReader) -> None:
-    loader = loader_of(store, BATCH)
+def test_an_exhausted_iterator_stays_exhausted(any_store: StoreReader) -> None:
+    loader = begun(any_store, BATCH)
     stream = iter(loader)
     assert len(list(stream)) == NUM_BATCHES
     assert next(stream, None) is None
-    assert next(iter(loader))["key"].tolist() == epoch_keys(store, 1)[:BATCH]
+    assert next(iter(loader))["key"].tolist() == epoch_keys(any_store, 1)[:BATCH]
     assert next(stream, None) is None
 
 
@@ -157,14 +159,14 @@ def test_nothing_is_done_before_the_first_next(store: StoreReader, monkeypatch: 
     streams.clear()
 
 
-def test_producers_run_on_into_the_next_epoch(store: StoreReader) -> None:
+def test_producers_run_on_into_the_next_epoch(any_store: StoreReader) -> None:
     """Also where nobody asks for the batch after the last, as Lightning never does."""
-    loader = loader_of(store, BATCH, num_workers=2)
+    loader = begun(any_store, BATCH, num_workers=2)
     threads = []
     for epoch in range(4):
         stream = iter(loader)
         found = [next(stream) for _ in range(len(loader))]
-        assert keys_of(found) == epoch_keys(store, epoch)
+        assert keys_of(found) == epoch_keys(any_store, epoch)
         threads.append(producers())
         del stream
     assert len({frozenset(found) for found in threads}) == 1

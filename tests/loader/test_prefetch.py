@@ -386,3 +386,27 @@ def test_closing_waits_for_a_unit_under_way_however_long_it_takes(monkeypatch: p
     may_end.set()
     closing.join(WAIT_S)
     assert producers() == before
+
+
+def test_the_switch_interval_is_put_back_where_not_one_producer_could_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = sys.getswitchinterval()
+
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(prefetch._Producer, "start", fail)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="can't start"):
+                Prefetcher(each(lambda number: number), 0, 2, 1)
+        stream = Prefetcher(each(lambda number: number), 0, 0, 1)
+        with pytest.raises(RuntimeError, match="can't start"):
+            stream.resize(2, 1)
+        gc.collect()
+        assert sys.getswitchinterval() == pytest.approx(before)
+    stream.resize(2, 1)
+    assert sys.getswitchinterval() == pytest.approx(min(before, SWITCH_S))
+    stream.close()
+    assert sys.getswitchinterval() == pytest.approx(before)

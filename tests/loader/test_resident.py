@@ -162,3 +162,12 @@ def test_the_other_device_gets_the_batches(square: StoreReader) -> None:
         assert {name: value.shape for name, value in batch.items()} == {
             name: value.shape for name, value in other.items()
         }
+
+
+def test_ragged_fields_that_are_not_read_do_not_matter(store: StoreReader) -> None:
+    rule = ReadRule(on_device=True, fields=("image", "coded", "label"))
+    held = FastDataLoader(store, 16, num_workers=0, read=rule)
+    plain = FastDataLoader(store, 16, num_workers=0, read=ReadRule(fields=rule.fields))
+    for batch, wanted in zip(held, plain, strict=True):
+        assert batch.keys() == wanted.keys()
+        assert all(torch.equal(batch[name], wanted[name]) for name in wanted)

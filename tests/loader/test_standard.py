@@ -207,3 +207,23 @@ def test_an_error_in_a_worker_keeps_its_type_and_names_the_sample(raw: Any) -> N
     with pytest.raises(LoaderError, match=r"'s07' \(s07\.npy\)"):
         next(samples)
     assert len(list(samples)) == 1  # to the end: torch waits 5 s for the workers of an iterator that is not
+
+
+def test_whoever_gets_a_kept_sample_may_change_it(raw: Any) -> None:
+    dataset = StandardDataset(raw.config(), cache_in_memory=True)
+    zeroed(dataset[3])
+    assert dataset[3]["image"].any()
+
+
+def test_kept_samples_that_are_collated_are_not_copied_but_for_a_transform(raw: Any) -> None:
+    dataset = StandardDataset(raw.config(), cache_in_memory=True, is_collated=True)
+    assert dataset[3]["image"].data_ptr() == dataset[3]["image"].data_ptr()
+    batch = Collate(dataset.fields)([dataset[3]])
+    batch["image"].zero_()
+    batch["series"].zero_()
+    assert dataset[3]["image"].any()
+    assert dataset[3]["series"].any()
+    dataset.transform = zeroed
+    dataset[3]
+    dataset.transform = None
+    assert dataset[3]["image"].any()

@@ -99,3 +99,45 @@ def test_more_ranks_than_a_global_batch_has_samples_are_refused(store: StoreRead
     with pytest.raises(LoaderStateError, match=r"has 4 samples a batch.*too few for 8 ranks\. Use 4 ranks"):
         loader_of(store, 4, rank=0, world_size=8).load_state_dict(state)
     loader_of(store, 4, rank=3, world_size=4).load_state_dict(state)
+
+
+def test_ranks_that_are_known_later_are_looked_at_then(
+    steps_store: StoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A state may be loaded before the process group is made: as one rank it would have no room."""
+    state = loader_of(steps_store, max_tokens=100, rank=0, world_size=4).state_dict()
+    loader = loader_of(steps_store, max_tokens=100)
+    loader.load_state_dict(state)
+    with monkeypatch.context() as patch:
+        patch.setattr("flatout.loader.loader.rank_and_world", lambda *_: (3, 4))
+        wanted = loader_of(steps_store, max_tokens=100, rank=3, world_size=4)
+        for batch, other in zip(loader, wanted, strict=True):
+            assert batch["key"].tolist() == other["key"].tolist()
+    loader.load_state_dict(state)
+    for _ in range(2):
+        with pytest.raises(LoaderStateError, match="planned for 4 ranks with max_tokens 100; on 1 a batch"):
+            next(iter(loader))
+
+
+def test_batches_of_another_size_than_asked_for_are_said_once(
+    store: StoreReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = loader_of(store, 4, rank=0, world_size=4).state_dict()
+    for batch_size, rank, world, num_said in (
+        (4, 0, 1, 1),
+        (8, 0, 2, 0),
+        (4, 0, 2, 1),
+        (4, 1, 2, 0),
+        (16, 0, 1, 0),
+    ):
+        caplog.clear()
+        loader = loader_of(store, batch_size, rank=rank, world_size=world)
+        loader.load_state_dict(state)
+        assert not caplog.messages
+        for _ in range(2):
+            next(iter(loader))
+        words = (
+            f"16 samples for all ranks together: up to {16 // world} on each of {world}, and batch_size is 4"
+        )
+        assert [text for text in caplog.messages if words in text] == caplog.messages
+        assert len(caplog.messages) == num_said

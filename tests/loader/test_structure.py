@@ -14,8 +14,13 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from tests.loader.caching import Made
 
+import flatout
 from flatout.errors import CacheError
+from flatout.loader.dataset import FastDataset
+from flatout.loader.fetch import KEY, LENGTH, VALID
+from flatout.loader.loader import FastDataLoader
 from flatout.loader.structure import plan_build, take_apart
 from flatout.store.fill.item import Item
 
@@ -28,7 +33,8 @@ NUMBERS = st.one_of(st.booleans(), st.integers(), st.floats(), st.complex_number
 SCALARS = st.sampled_from([np.float32(1.5), np.int16(-3), np.bool_(True), np.str_("one"), np.uint64(2**64 - 1)])
 TEXTS = st.one_of(st.text(), st.binary())
 LEAVES = st.one_of(ARRAYS, TENSORS, HALVES, NUMBERS, SCALARS, TEXTS)
-KEYS = st.one_of(st.text(max_size=5), st.integers(), st.sampled_from(["flatout", "a/b", "x", "x_extra", "1"]))
+NAMES = ["flatout", "key", "valid", "a/b", "x", "x_extra", "x_length", "x_extra_length", "1"]
+KEYS = st.one_of(st.text(max_size=5), st.integers(), st.sampled_from(NAMES))
 
 
 def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -202,3 +208,28 @@ def test_endless_nesting_is_refused() -> None:
 def test_a_damaged_form_is_refused(text: str) -> None:
     with pytest.raises(CacheError, match="unknown way"):
         plan_build(text)
+
+
+@given(ITEMS)
+@settings(max_examples=100, deadline=None)
+def test_no_field_has_a_name_that_a_batch_has_already(item: Any) -> None:
+    """Any field may turn out to be ragged, and then its lengths stand beside it."""
+    names = {field.name for field in taken(item).form.fields}
+    assert not {KEY, VALID, *(f"{name}{LENGTH}" for name in names)} & names
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_cache_of_names_that_a_batch_has_can_be_loaded(tmp_path: Path, turn: int) -> None:
+    def make(at: int) -> dict[str, Any]:
+        item = {"key": at, "valid": at % 2, "x": np.ones(at + 1), "x_length": at + 1, "x_2": 5.0}
+        return dict([*item.items()][::turn])
+
+    dataset = flatout.cached(Made(make), tmp_path / "cache", check=False)
+    for _ in range(2):
+        for at in range(len(dataset)):
+            assert_same(dataset[at], make(at))
+    assert dataset.is_complete
+    assert len(FastDataset(tmp_path / "cache")) == 12
+    (batch,) = FastDataLoader(tmp_path / "cache", 12, num_workers=0)
+    assert {"key", "field_key", "field_valid"} <= batch.keys()
+    assert sorted(batch["field_key"].tolist()) == list(range(12))

@@ -200,3 +200,29 @@ def test_encoded_samples_wait_restored_in_host_memory_and_as_stored_on_the_gpu(
     monkeypatch.setattr("flatout.loader.build.check_memory", lambda ahead, *_, **__: seen.append(ahead))
     FastBuilder(load_config(config), StoreReader(config["preprocessed_data_dir"]), machine).build("train")
     assert [ahead.sample_bytes for ahead in seen] == [wanted]
+
+
+def test_ranks_of_one_machine_share_the_cache_s_memory(raw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = raw.prepare(fields=PACKED)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert rule_of(config)[0] == CacheRule(1000, int(MACHINE.free_bytes * CACHE_SHARE) // 4)
+    rule, note = rule_of(config, replace(MACHINE, free_bytes=32_000), cache_size=500)
+    assert rule == CacheRule(500, 2000)
+    assert note.endswith("25% of the free memory for 4 ranks")
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_the_cache_of_a_split_must_fit_beside_the_others(
+    raw: Any, monkeypatch: pytest.MonkeyPatch, num_ranks: int
+) -> None:
+    config = raw.prepare(fields=PACKED)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(num_ranks))
+    machine = replace(MACHINE, free_bytes=8000)
+    builder = FastBuilder(load_config(config), StoreReader(config["preprocessed_data_dir"]), machine)
+    rules = []
+    for split in ("train", "val"):
+        loader = builder.build(split)
+        assert loader is not None
+        rules.append(loader._read.cache)
+    first = 2000 // num_ranks  # of train's 14 samples of 240 bytes
+    assert rules == [CacheRule(1000, first), CacheRule(1000, (8000 - first * num_ranks) // 4 // num_ranks)]

@@ -106,10 +106,10 @@ def _feeding(
 
 
 def _cold(folder: Path, options: LoadBench, say: Callable[[str], None]) -> dict[str, Any]:
-    cold = measure_cold(folder, min(options.rounds, 3))
+    cold = measure_cold(folder, options.rounds)
     for name, each in cold.items():
         parts = [f"{how.replace('_', '-')} {each[how]:.2f}" for how in ("global", "shard_local", "announced")]
         say(f"cold {name}: {', '.join(parts)} of sequential")
-    capped = measure_capped(folder)
+    capped = measure_capped(folder, options.rounds)
     say(f"capped: {capped.get('skipped') or format(capped['ratio'], '.2f')}")
     return {"cold": cold, "capped": capped}

@@ -122,7 +122,7 @@ def run_in_turns(runners: Sequence[Runner], setting: RaceSetting) -> None:
     with ExitStack() as stack:
         for runner in runners:
             stack.enter_context(runner.running())
-            if not runner.name.startswith(("as_stored", BARE)):  # one restores nothing, the other has no order
+            if not runner.name.startswith(BARE):  # which has no order
                 runner.ask("check")
         for number in range(setting.rounds):
             for runner in (*runners[number % len(runners) :], *runners[: number % len(runners)]):
@@ -139,15 +139,17 @@ def _own(case: LoadCase) -> dict[str, str]:
 def _encoded(case: LoadCase, setting: RaceSetting) -> list[Runner]:
     store = store_of(setting.scratch / "volume_uint8", case, case.shards["volume"], "uint8")
     return [
-        _runner("as_stored", "load_ours:flatout_as_stored", case, store, setting),
-        _runner("as_stored_restored", "load_ours:flatout", case, store, setting),
+        _runner("as_stored", "load_ours:flatout_as_stored", case, store, setting, "uint8"),
+        _runner("as_stored_restored", "load_ours:flatout", case, store, setting, "uint8"),
     ]
 
 
-def _runner(name: str, who: str, case: LoadCase, store: Path, setting: RaceSetting) -> Runner:
+def _runner(
+    name: str, who: str, case: LoadCase, store: Path, setting: RaceSetting, encoding: str = "none"
+) -> Runner:
     scratch = setting.scratch / f"{case.name}-{name}"
     scratch.mkdir(exist_ok=True)
-    request = {"who": who, "case": case.name, "share": setting.share, "store": str(store)}
+    request = {"who": who, "case": case.name, "share": setting.share, "store": str(store), "encoding": encoding}
     return Runner(name, {**request, "scratch": str(scratch)})
 
 

@@ -33,8 +33,13 @@ class ReadSettings(Section):
     """Read every split into memory before the first batch; needs memory for all of it."""
     cache_on_device: bool = False
     """Hold every split in the memory of the training device; for fields of one shape, and splits that fit."""
-    order: Literal["global", "shard_local"] = "global"
-    """Shuffle over all samples, or shard by shard: less random, far less seeking on cold or remote disks."""
+    order: Literal["global", "shard_local", "class_balanced", "weighted"] = "global"
+    """Shuffle over all samples, or shard by shard: less random, far less seeking on cold or remote disks. For
+    the train split also: every class equally often, or samples drawn by weights; some then come twice, others
+    never."""
+    order_field: str | None = None
+    """Field of one number a sample: the weights of `order: weighted`, or the classes of `class_balanced` where
+    there is more than one label."""
     seed: NonNegativeInt = 0
     """Decides order, augmentation and first weights; they are the same on any number of devices."""
     io: Literal["auto", "mmap", "pread"] = "auto"

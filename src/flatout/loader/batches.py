@@ -114,6 +114,11 @@ class BatchRule:
         """Rows of the largest batch of this rank."""
         return -(-self.global_batch // self.world)
 
+    @property
+    def is_masked(self) -> bool:
+        """Whether there may be repeats."""
+        return self.world > 1 and not self.drop_last
+
     def places(self, batch: int) -> tuple[range | Positions, int]:
         """This rank's places in the epoch's order, and how many of them are its own."""
         start = batch * self.global_batch
@@ -177,7 +182,7 @@ class EvenBatches:
 
     @property
     def is_masked(self) -> bool:
-        return self.rule.world > 1 and not self.rule.drop_last
+        return self.rule.is_masked
 
     @property
     def global_batch(self) -> int:

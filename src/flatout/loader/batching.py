@@ -9,6 +9,7 @@ import numpy as np
 from flatout.config import LoaderSettings
 from flatout.loader.collate import Collate
 from flatout.loader.lengths import RaggedRule, planned_lengths
+from flatout.loader.notes import Change
 from flatout.loader.order import Order
 from flatout.loader.plan import BatchPlan
 from flatout.loader.raw_lengths import raw_lengths
@@ -30,15 +31,17 @@ def ragged_rule(settings: LoaderSettings) -> RaggedRule:
 
 def ragged_notes(settings: LoaderSettings) -> list[str]:
     """What the settings on ragged samples lack, and what has no effect."""
-    notes = []
+    notes: list[str] = []
     if not settings.use_dynamic_padding and settings.max_sequence_length is None:
         notes.append(
-            "use_dynamic_padding: false needs max_sequence_length; padded to the longest of each batch"
+            Change("use_dynamic_padding: false needs max_sequence_length; padded to the longest of each batch")
         )
     if settings.sequence_crop != "head" and settings.max_sequence_length is None:
-        notes.append(f"sequence_crop: {settings.sequence_crop} needs max_sequence_length; nothing is cut")
+        notes.append(
+            Change(f"sequence_crop: {settings.sequence_crop} needs max_sequence_length; nothing is cut")
+        )
     if settings.max_tokens is not None and "batch_size" in settings.model_fields_set:
-        notes.append("batch_size: no effect with max_tokens")
+        notes.append(Change("batch_size: no effect with max_tokens"))
     return notes
 
 

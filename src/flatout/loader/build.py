@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -12,13 +13,17 @@ from flatout.config import Config, LoaderSettings
 from flatout.config.loader import SECTION_OF
 from flatout.errors import ConfigError
 from flatout.loader.batching import loader_arguments, ragged_notes, ragged_rule, with_mean_batch
+from flatout.loader.cache import CacheRule
 from flatout.loader.fetch import ReadRule
 from flatout.loader.loader import FastDataLoader
 from flatout.loader.local import ShardLocal
 from flatout.loader.machine import Machine
 from flatout.loader.memory import BatchesAhead, check_memory
 from flatout.loader.mount import open_as
-from flatout.loader.order import Order, Sequential, Shuffled
+from flatout.loader.notes import Change
+from flatout.loader.order import Order
+from flatout.loader.ordering import is_shuffled as is_shuffled
+from flatout.loader.ordering import order_of, stored_column
 from flatout.loader.places import Places
 from flatout.loader.platform import Decision, decide
 from flatout.loader.preload import preload
@@ -27,7 +32,13 @@ from flatout.loader.raw import RawSource
 from flatout.loader.resident import check_resident, free_bytes
 from flatout.loader.samples import mean_bytes
 from flatout.loader.standard import StandardDataset
-from flatout.loader.tiers import arrival_device, batches_on_device, cache_rule, training_device
+from flatout.loader.tiers import (
+    arrival_device,
+    batches_on_device,
+    cache_bytes,
+    cache_rule,
+    training_device,
+)
 from flatout.loader.transfer import Augment
 from flatout.store import StoreReader
 from flatout.types import Array
@@ -104,9 +115,15 @@ class FastBuilder:
             io=config.io,
             ragged=ragged_rule(settings),
             on_damage=config.on_damage,
-            cache=cache_rule(config, self._store, positions, self._machine, self.notes),
+            cache=self._cache(positions),
             on_device=config.cache_on_device,
         )
+
+    def _cache(self, positions: Array) -> CacheRule | None:
+        rule = cache_rule(self._config, self._store, positions, self._machine, self.notes)
+        if rule is not None and not self._config.cache_on_device:
+            self._take(cache_bytes(rule, self._store, positions))
+        return rule
 
     def _place(self, split: str, positions: Array) -> torch.device | None:
         """Where the batches arrive; None: in host memory."""
@@ -124,16 +141,21 @@ class FastBuilder:
         return device
 
     def _order(self, split: str, settings: LoaderSettings, positions: Array) -> Order:
+        store = self._store
         if self._config.order == "shard_local" and is_shuffled(settings, split):
-            return ShardLocal.of(Places.of(self._store, positions).shards, self._config.seed)
-        return _order(split, settings, len(positions), self._config.seed)
+            return ShardLocal.of(Places.of(store, positions).shards, self._config.seed)
+        values = partial(stored_column, store, positions=positions)
+        return order_of(self._config, settings, split, store.fields, len(positions), values)
 
     def _preload(self, split: str, positions: Array) -> None:
         if (setting := preload_setting(self._config, split)) is not None:
             store = open_as(self._store, self._config.io).store
             done = preload(store, positions, self._machine, f"{setting} of split '{split}'")
-            # The next split must fit beside this one.
-            self._machine = replace(self._machine, free_bytes=self._machine.free_bytes - done)
+            self._take(done)
+
+    def _take(self, num_bytes: int) -> None:
+        """The next split must fit beside this one."""
+        self._machine = replace(self._machine, free_bytes=self._machine.free_bytes - num_bytes)
 
 
 class StandardBuilder:
@@ -164,11 +186,11 @@ class StandardBuilder:
         decision = _decide(settings, self._machine, dataset.sample_bytes, is_fast=False, all_preloaded=is_kept)
         self.notes += [*decision.notes, *ragged_notes(settings)]
         if config.order == "shard_local":
-            self.notes.append("order: raw files have no shards; they are shuffled over all samples")
+            self.notes.append(Change("order: raw files have no shards; they are shuffled over all samples"))
         self.notes += [
-            f"{name}: only the fast loader does that; it has no effect" for name in fast_only(config)
+            Change(f"{name}: only the fast loader does that; it has no effect") for name in fast_only(config)
         ]
-        order = _order(split, settings, len(dataset), config.seed)
+        order = order_of(config, settings, split, dataset.fields, len(dataset), dataset.values)
         return DataLoader(
             **loader_arguments(dataset, order, settings, config.seed, self._raw.store),
             generator=torch.Generator().manual_seed(config.seed),
@@ -181,7 +203,9 @@ class StandardBuilder:
 
     def _dataset(self, split: str) -> StandardDataset:
         is_kept = preload_setting(self._config, split) is not None
-        dataset = StandardDataset(self._raw, split, cache_in_memory=is_kept, machine=self._machine)
+        dataset = StandardDataset(
+            self._raw, split, cache_in_memory=is_kept, is_collated=True, machine=self._machine
+        )
         if is_kept:
             done = dataset.sample_bytes * len(dataset)
             self._machine = replace(self._machine, free_bytes=self._machine.free_bytes - done)
@@ -208,15 +232,6 @@ def fast_only(config: Config) -> list[str]:
     """Settings that were given and that raw files cannot follow."""
     asked = {"cache_on_device": config.cache_on_device, "on_damage": config.on_damage == "skip"}
     return [name for name, is_asked in asked.items() if is_asked]
-
-
-def is_shuffled(settings: LoaderSettings, split: str) -> bool:
-    """As the settings say; otherwise train is, other splits are not."""
-    return split == "train" if settings.shuffle is None else settings.shuffle
-
-
-def _order(split: str, settings: LoaderSettings, num_samples: int, seed: int) -> Order:
-    return Shuffled(num_samples, seed) if is_shuffled(settings, split) else Sequential(num_samples)
 
 
 def _decide(

@@ -12,6 +12,7 @@ from flatout.errors import ConfigError, LoaderError, StoreMissingError
 from flatout.loader.build import Builder, FastBuilder, Loader, StandardBuilder
 from flatout.loader.fresh import compare_with_config
 from flatout.loader.machine import Machine, describe_machine
+from flatout.loader.notes import Change
 from flatout.loader.raw import RawSource
 from flatout.loader.transfer import Augment
 from flatout.store import StoreReader, is_store
@@ -101,10 +102,10 @@ def choose_builder(config: Config, machine: Machine, command: str) -> Builder:
 
 
 def build_all(builder: Builder) -> Loaders:
-    """The loader of each usual split; what was decided goes to the log, once."""
+    """The loader of each usual split; what was decided goes to the log, once, changes as warnings."""
     loaders = Loaders(*(builder.build(split) for split in Loaders._fields))
     for note in dict.fromkeys(builder.notes):
-        _log.info("%s", note)
+        _log.log(logging.WARNING if isinstance(note, Change) else logging.INFO, "%s", note)
     if not any(loader is not None for loader in loaders):
         there = ", ".join(builder.splits) or "no splits"
         raise ConfigError(f"no samples in train, val or test; there are: {there}")

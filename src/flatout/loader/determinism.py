@@ -10,9 +10,11 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 from flatout.errors import CacheError
+from flatout.loader.other_epoch import STEPS, Epochs
 from flatout.loader.randomness import RandomWatch, random_states_kept, seed_all
 from flatout.loader.structure import take_apart
 from flatout.store.fill.item import Item
@@ -31,12 +33,15 @@ ADVICE = (
 def check_twice(dataset: Any, num_items: int, num_checked: int) -> None:
     """Read some items twice under different random states, all the first time before any the second.
 
+    Where the dataset knows its epoch, they are read a third time in another one.
+
     Raises:
         CacheError: one differed, or random numbers were drawn; with item, field and reason.
     """
     watch = RandomWatch(dataset)
     with random_states_kept():
         firsts = dict(_read(dataset, watch, _spread(num_items, num_checked), 1))
+        drawn = {index: used for index, (_, used) in firsts.items() if used}
         for index, (first, _) in firsts.items():
             for _, (second, used) in _read(dataset, watch, [index], 2):
                 if what := difference(first, second):
@@ -45,9 +50,29 @@ def check_twice(dataset: Any, num_items: int, num_checked: int) -> None:
                         f"item {index} is not the same each time: {what} when it was read again under another "
                         f"random state.{source} {ADVICE}"
                     )
-        for index, (_, used) in firsts.items():
-            if used:
-                raise drew_random(index, used)
+                if used:  # of a generator that was made by the first reading
+                    drawn.setdefault(index, used)
+        for index, used in drawn.items():
+            raise drew_random(index, used)
+        _check_epochs(dataset, watch, {index: first for index, (first, _) in firsts.items()})
+
+
+def _check_epochs(dataset: Any, watch: RandomWatch, items: dict[int, Item]) -> None:
+    """Read items again in another epoch, if the dataset knows epochs.
+
+    Raises:
+        CacheError: one differed.
+    """
+    epochs = Epochs(dataset)
+    for (index, item), step in zip(items.items() if epochs else (), cycle(STEPS), strict=False):
+        with epochs.moved_on(step):
+            others = dict(_read(dataset, watch, [index], 1))
+        for other, _ in others.values():
+            if what := difference(item, other):
+                raise CacheError(
+                    f"item {index} is not the same in every epoch: {what} when the dataset was told "
+                    f"another one (set_epoch, or its attribute epoch). {ADVICE}"
+                )
 
 
 def check_against(
@@ -56,13 +81,15 @@ def check_against(
     num_checked: int,
     read: Callable[[int], tuple[str, list[Array]] | None],
 ) -> None:
-    """Compare some cached items with the dataset.
+    """Compare some cached items with the dataset, and with what it gives in another epoch if it knows epochs.
 
     Raises:
-        CacheError: one differs: the data changed where the fingerprint does not look.
+        CacheError: one differs: the data changed where the fingerprint does not look, or is another in each
+            epoch.
     """
     watch = RandomWatch(dataset)
     chosen = [int(cached[at]) for at in _spread(len(cached), num_checked)]
+    items: dict[int, Item] = {}
     with random_states_kept():
         for index, (item, used) in _read(dataset, watch, chosen, 3):
             found = read(index)
@@ -78,6 +105,8 @@ def check_against(
                 )
             if used:
                 raise drew_random(index, used)
+            items[index] = item
+        _check_epochs(dataset, watch, items)
 
 
 def drew_random(index: int, source: str) -> CacheError:

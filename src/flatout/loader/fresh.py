@@ -93,7 +93,9 @@ class _Comparison:
     def _has_other_splits(self) -> bool:
         settings = self._store.meta.settings
         is_said = "splits" in self._config.model_fields_set and self._config.manifest is not None
-        return is_said and settings.get("splits") != self._config.splits.model_dump(mode="json")
+        # As a prepare would divide it: a store notes what it settled, and keeps to it if the config is silent.
+        wanted = with_recorded(self._config, settings).splits.model_dump(mode="json")
+        return is_said and settings.get("splits") != wanted
 
     def _divides_differently(self) -> bool:
         job, positions = self._located()

@@ -15,7 +15,7 @@ from flatout.loader.resident import Resident, check_resident, free_bytes
 from flatout.loader.samples import mean_bytes
 from flatout.loader.transfer import Batch, Transfer
 from flatout.store import StoreReader
-from flatout.types import Array
+from flatout.types import Array, FieldSpec
 
 
 class Kept:
@@ -64,7 +64,7 @@ class Kept:
         )
         if self._read.on_device:
             num_bytes = fetcher.bytes_per_row * len(positions)
-            check_resident(store.fields, num_bytes, free_bytes(transfer.device), transfer.device)
+            check_resident(self._fields(store), num_bytes, free_bytes(transfer.device), transfer.device)
             self._resident = Resident(fetcher, transfer.device)
             return self._resident
         self._fetcher = fetcher
@@ -76,13 +76,18 @@ class Kept:
 
     def _new_caches(self, store: StoreReader, positions: Array) -> dict[str, SampleCache]:
         """One a compressed field; they share the bytes as their samples do."""
-        packed = [name for name, spec in store.fields.items() if spec.compression != "none"]
+        packed = [name for name, spec in self._fields(store).items() if spec.compression != "none"]
         rule = self._read.cache
         if rule is None or self._read.on_device:
             return {}
         sizes = {name: max(1, mean_bytes(store, positions, [name])) for name in packed}
         most = {name: rule.num_bytes * size // sum(sizes.values()) for name, size in sizes.items()}
         return {name: SampleCache(rule.num_samples, most[name]) for name in packed}
+
+    def _fields(self, store: StoreReader) -> dict[str, FieldSpec]:
+        """Those that are read."""
+        names = store.fields if self._read.fields is None else self._read.fields
+        return {name: store.fields[name] for name in names}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_pid": None, "_caches": {}, "_resident": None, "_fetcher": None}

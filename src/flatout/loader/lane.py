@@ -1,6 +1,6 @@
 """Lane: a stream of batches whose producers need no interpreter, for fields that only have to be copied.
 
-Once every checksum has been compared and everything lies in memory, a batch is rows of mapped memory and
+Once checksums have been compared and everything lies in memory, a batch is rows of mapped memory and
 nothing else. What Python has to do for it, and who does that, is told in `lane_belt`.
 """
 
@@ -43,16 +43,23 @@ class Gate:
     def __init__(self) -> None:
         self._faults: int | None = None
         """When the stream before began; None: there was none."""
+        self._had_epoch = False
 
     def close(self) -> None:
         """Not by a lane the next time."""
         self._faults = None
 
+    def note_epoch(self) -> None:
+        """An epoch was handed over to its end."""
+        self._had_epoch = True
+
     def is_open(self, fetcher: Fetches, num_samples: int) -> bool:
         """Whether there is nothing to do for batches but to copy them, enough of it, and nothing had to be
         fetched from the disk since the stream before began.
 
-        Compiled functions are loaded already when that alone is missing, so that no later epoch begins late.
+        Behind a whole epoch a rank among several, or one that draws by weights, has met only some samples:
+        whatever is new to it is compared when its unit is handed out. Compiled functions are loaded already
+        when the epoch alone is missing, so that no later one begins late.
         """
         if not isinstance(fetcher, Fetcher) or not fetcher.is_plain:
             return False
@@ -60,7 +67,7 @@ class Gate:
             return False
         before, self._faults = self._faults, all_major_faults()
         is_warm = before is not None and self._faults - before <= MOST_FAULTS
-        return is_warm and fetcher.is_checked
+        return is_warm and (fetcher.is_checked or self._had_epoch)
 
 
 class Lane(Prefetcher[Sent]):

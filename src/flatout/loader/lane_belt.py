@@ -228,6 +228,10 @@ class LaneBelt(Belt):
 
     def _tensors_of(self, unit: _Unit) -> list[Sent]:
         (wanted, sizes, num_valid), buffers = unit
+        for name, buffer in buffers.items():
+            check = self._copied[name].check  # of samples that this rank has not met; later a look at a flag
+            if check is not None:
+                check.require(wanted.positions, buffer)
         fields = [
             self._copied[name].pool.hand_out(buffers[name], sizes)
             if name in buffers

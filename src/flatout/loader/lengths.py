@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,14 +56,21 @@ def ragged_shapes(store: StoreReader, spec: FieldSpec, positions: Array) -> dict
     return {free[0]: store.numbers[length_column(spec.name)][positions] // others}
 
 
-def padded_lengths(store: StoreReader, positions: Array, rule: RaggedRule) -> Array:
+def padded_lengths(
+    store: StoreReader, positions: Array, rule: RaggedRule, fields: Sequence[str] | None = None
+) -> Array:
     """What each sample would be padded to alone: its longest ragged field, cut and rounded up.
+
+    Args:
+        fields: those that are read; all by default.
 
     Raises:
         ConfigError: no field is ragged.
     """
-    ragged = {name: spec for name, spec in store.fields.items() if spec.is_ragged}
-    lengths = {name: ragged_shapes(store, spec, positions)[length_axis(spec)] for name, spec in ragged.items()}
+    specs = [store.fields[name] for name in (store.fields if fields is None else fields)]
+    lengths = {
+        spec.name: ragged_shapes(store, spec, positions)[length_axis(spec)] for spec in specs if spec.is_ragged
+    }
     return join_lengths(lengths, rule)
 
 
@@ -80,14 +87,18 @@ def join_lengths(lengths: Mapping[str, Array], rule: RaggedRule) -> Array:
 
 
 def planned_lengths(
-    store: StoreReader, positions: Array, rule: RaggedRule, max_tokens: int | None = None
+    store: StoreReader,
+    positions: Array,
+    rule: RaggedRule,
+    max_tokens: int | None = None,
+    fields: Sequence[str] | None = None,
 ) -> Array:
     """As `padded_lengths`, and none of them above `max_tokens`.
 
     Raises:
         ConfigError: no field is ragged, or a sample does not fit; it is named.
     """
-    lengths = padded_lengths(store, positions, rule)
+    lengths = padded_lengths(store, positions, rule, fields)
     if max_tokens is not None:
         refuse_longer(lengths, max_tokens, lambda at: store.keys()[positions[at]])
     return lengths

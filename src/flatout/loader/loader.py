@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from flatout.loader.padding import batch_rows, padding_share, plain_rows
 from flatout.loader.plan import BatchPlan
 from flatout.loader.platform import most_producers
 from flatout.loader.prefetch import Prefetcher
-from flatout.loader.ranks import rank_and_world
+from flatout.loader.ranks import is_known, rank_and_world
 from flatout.loader.restored import can_restore
 from flatout.loader.sampler import EpochSetter
 from flatout.loader.spare import Spare
@@ -37,6 +39,8 @@ from flatout.loader.tokens import TokenBatches
 from flatout.loader.transfer import Augment, Batch, Sent, Transfer
 from flatout.store import StoreReader
 from flatout.store.checks import crc32c_at
+
+_log = logging.getLogger(__name__)
 
 
 class FastDataLoader:
@@ -84,7 +88,9 @@ class FastDataLoader:
         """
         self._dataset = store if isinstance(store, FastDataset) and split in (None, store.split) else None
         if isinstance(store, FastDataset):
-            read = read or store.read_rule
+            own = store.read_rule  # refuses a transform, also where another rule is given
+            if read is None or read.fields is None:
+                read = own if read is None else replace(read, fields=own.fields)
             split, store = store.split if split is None else split, store.store
         self.store = store if isinstance(store, StoreReader) else StoreReader(store)
         self.batch_size = batch_size
@@ -101,7 +107,9 @@ class FastDataLoader:
         check_choices(order, num_samples)
         lengths = None
         if length_buckets or max_tokens is not None:
-            lengths = planned_lengths(self.store, self._positions, self._read.ragged, max_tokens)
+            lengths = planned_lengths(
+                self.store, self._positions, self._read.ragged, max_tokens, self._read.fields
+            )
         self._order_seed = getattr(order, "seed", seed)
         self._plan = BatchPlan(order, batch_size, drop_last, lengths, max_tokens)
         num_threads = most_producers(count_cores()) if num_workers is None else num_workers
@@ -117,6 +125,8 @@ class FastDataLoader:
         """What is restored when a batch has arrived."""
         self._resumed: tuple[int | None, int | None] = (None, None)
         """Global batch and max_tokens of a loaded state."""
+        self._loaded: LoaderState | None = None
+        """A loaded state until an iterator begins with it."""
         self._made: tuple[tuple[Any, ...], Batches] | None = None
         self._next = (0, 0)
         """Epoch and batch at which the next iterator starts."""
@@ -155,6 +165,7 @@ class FastDataLoader:
 
         Raises:
             LoaderStateError: the state is of another store, split, order or seed, or is none that a loader has.
+                That it does not suit the number of ranks is said by the first `next` if they are not known yet.
         """
         loaded = LoaderState.from_dict(state)
         loaded.check_fits(self._state(loaded.epoch, 0))
@@ -163,14 +174,35 @@ class FastDataLoader:
         if self._plan.max_tokens is None:
             loaded.check_ranks(world)
         batches = self._plan.batches(rank, world, *resumed)
-        if isinstance(batches, TokenBatches):
+        if isinstance(batches, TokenBatches) and is_known(*self._ranks):
             batches.check_room(self._plan.max_tokens or 0)
         batch = batches.batch_after(loaded.epoch, loaded.samples)
         if batch is None:
             raise LoaderStateError(f"the saved state stands at sample {loaded.samples}, inside a batch")
-        self._resumed = resumed
+        self._loaded, self._resumed = loaded, resumed
         done = batch >= batches.num_batches
         self._next = self._at = (loaded.epoch + 1, 0) if done else (loaded.epoch, batch)
+
+    def _settle_loaded(self) -> None:
+        """Called where the number of ranks is known at last: a loaded state suits it, or is refused."""
+        if self._loaded is None:
+            return
+        rank, world = rank_and_world(*self._ranks)
+        if self._plan.max_tokens is None:
+            self._loaded.check_ranks(world)
+        batches = self._batches()
+        if isinstance(batches, TokenBatches):
+            batches.check_room(self._plan.max_tokens or 0)
+        elif rank == 0 and batches.global_batch != self.batch_size * world:
+            _log.warning(
+                "batches stay as they were saved, %d samples for all ranks together: up to %d on each of %d, "
+                "and batch_size is %d. Start without the state for others",
+                batches.global_batch,
+                batches.largest,
+                world,
+                self.batch_size,
+            )
+        self._loaded = None
 
     def padding_share(self, epoch: int | None = None, *, without_buckets: bool = False) -> float:
         """Padded cells / all cells of the ragged fields in this rank's batches of an epoch, by the index alone.
@@ -183,7 +215,7 @@ class FastDataLoader:
         rows, sizes = batch_rows(self._batches(), epoch)
         if without_buckets:
             rows, sizes = plain_rows(self._plan.order, epoch, sizes)
-        return padding_share(self.store, self._positions[rows], sizes, self._read.ragged)
+        return padding_share(self.store, self._positions[rows], sizes, self._read.ragged, self._read.fields)
 
     @property
     def damaged(self) -> list[str]:
@@ -332,6 +364,7 @@ class _Cursor:
 
     def _begin(self) -> None:
         loader = self._loader
+        loader._settle_loaded()
         batches = loader._batches()
         self._num_batches = batches.num_batches
         self._epoch, self._batch = loader._at = loader._next
@@ -342,6 +375,7 @@ class _Cursor:
 
     def _finish(self) -> None:
         """The stream has run on into the next epoch: it is for whoever asks for that."""
+        self._loader._gate.note_epoch()
         stream, self._stream, self._ready = self._stream, None, []
         if stream is not None:
             self._loader._spare.put((self._batches, os.getpid()), stream)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -27,18 +27,21 @@ def plain_rows(order: Order, epoch: int, sizes: Array) -> tuple[Array, Array]:
     return order.stretch(epoch, 0, int(sizes.sum())), sizes
 
 
-def padding_share(store: StoreReader, positions: Array, sizes: Array, rule: RaggedRule) -> float:
+def padding_share(
+    store: StoreReader, positions: Array, sizes: Array, rule: RaggedRule, fields: Sequence[str] | None = None
+) -> float:
     """Padded cells / all cells of the ragged fields of batches; 0.0 where nothing is ragged.
 
     Args:
         positions: positions in the store of the samples of all batches, one after the other.
         sizes: samples of each batch.
+        fields: those that are read; all by default.
     """
     if not len(sizes):
         return 0.0
     starts = np.cumsum(sizes) - sizes
     filled = total = 0
-    for spec in store.fields.values():
+    for spec in (store.fields[name] for name in (store.fields if fields is None else fields)):
         if not spec.is_ragged:
             continue
         shapes = ragged_shapes(store, spec, positions)

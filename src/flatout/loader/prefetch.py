@@ -148,6 +148,8 @@ class Prefetcher(Generic[Item]):
                 thread.start()
             except RuntimeError:  # no more threads for this process: those are missing still
                 self._belt.dismiss(missing)
+                if not self._threads:  # nobody whose end would do it
+                    switching.leave()
                 raise
             self._threads.append(thread)
             missing.pop(0)

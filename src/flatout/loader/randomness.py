@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
-MAX_LOOKED_AT = 10_000
-"""Objects inside a dataset that are searched for generators of its own."""
-MAX_DEPTH = 8
+from flatout.loader.insides import insides
+
 MT19937_BYTES = 2500
 """624 words and a position."""
+GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 
 
 @contextmanager
@@ -42,11 +40,13 @@ def seed_all(seed: int) -> None:
 class RandomWatch:
     """Tells whether random numbers were drawn: a low probability shows here before it shows in an item.
 
-    One look takes about 12 us; generators that the dataset itself holds cost a few more each.
+    One look takes about 12 us; generators that the dataset itself holds or names cost a few more each.
     """
 
     def __init__(self, dataset: object) -> None:
-        self._own = dict(_generators(dataset))
+        self._dataset = dataset
+        self._num_readings = 0
+        self._own = _generators(dataset)
 
     def look(self) -> dict[str, Any]:
         """The state of every known source of random numbers, by name."""
@@ -61,7 +61,11 @@ class RandomWatch:
     def used_since(self, before: dict[str, Any]) -> str:
         """The first source that was drawn from since that look; empty if none was."""
         after = self.look()
-        return next((name for name in after if after[name] != before.get(name)), "")
+        used = next((name for name in after if after[name] != before.get(name)), "")
+        self._num_readings += 1
+        if not self._num_readings & (self._num_readings - 1):  # 1, 2, 4, ...: a reading may have made one
+            self._own = _generators(self._dataset)
+        return used
 
 
 def _numpy_state(generator: Any) -> Any:
@@ -87,41 +91,13 @@ def _frozen(state: Any) -> Any:
     return state.tobytes() if isinstance(state, np.ndarray) else state
 
 
-def _generators(dataset: object) -> Iterator[tuple[str, Any]]:
-    """Every random generator that hangs on the dataset's attributes, its transforms' among them."""
-    seen: set[int] = set()
-    waiting: list[tuple[str, Any, int]] = [("", dataset, 0)]
-    while waiting and len(seen) < MAX_LOOKED_AT:
-        name, value, depth = waiting.pop()
-        if id(value) in seen or depth > MAX_DEPTH:
+def _generators(dataset: object) -> dict[str, Any]:
+    """Every random generator that the dataset's items may be drawn from, by where it was found."""
+    known = (random._inst, np.random.mtrand._rand, torch.default_generator)
+    found: dict[str, Any] = {}
+    for path, value in insides(dataset):
+        if not isinstance(value, GENERATORS) or isinstance(value, random.SystemRandom):
             continue
-        seen.add(id(value))
-        kinds = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
-        if isinstance(value, kinds) and not isinstance(value, random.SystemRandom):
-            yield name.lstrip("."), value
-        else:
-            waiting += [(f"{name}{step}", inner, depth + 1) for step, inner in _inside(value)]
-
-
-def _inside(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, type | ModuleType | str | bytes | np.ndarray | torch.Tensor):
-        return
-    if isinstance(value, list | tuple):
-        yield from ((f"[{at}]", item) for at, item in enumerate(value[:64]))
-    elif isinstance(value, dict):
-        yield from ((f"[{key!r}]", item) for key, item in [*value.items()][:64])
-    elif isinstance(value, functools.partial):
-        yield from (("", value.func), ("", value.args), ("", value.keywords))
-    elif isinstance(value, MethodType):
-        yield "", value.__self__
-    elif isinstance(value, FunctionType):
-        yield from (("", cell.cell_contents) for cell in value.__closure__ or () if _is_filled(cell))
-    else:
-        yield from ((f".{name}", item) for name, item in getattr(value, "__dict__", {}).items())
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        return bool(cell.cell_contents is not None)
-    except ValueError:  # a variable that has no value yet
-        return False
+        if not any(value is each for each in known):
+            found[path if path not in found else f"{path} ({len(found)})"] = value
+    return found

@@ -1,6 +1,11 @@
-"""Which rank this process is: given, or from torch.distributed; looked up at the first batch, not before."""
+"""Which rank this process is: given, or from torch.distributed; looked up at the first batch, not before.
+
+And how many ranks a machine has.
+"""
 
 from __future__ import annotations
+
+import os
 
 from torch import distributed
 
@@ -20,3 +25,16 @@ def rank_and_world(rank: int | None = None, world: int | None = None) -> tuple[i
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return 0, 1
+
+
+def is_known(rank: int | None = None, world: int | None = None) -> bool:
+    """Whether the number of ranks is given or settled: a process group may still be made."""
+    return (rank is not None and world is not None) or (
+        distributed.is_available() and distributed.is_initialized()
+    )
+
+
+def ranks_of_machine() -> int:
+    """How many ranks share this machine's memory, as launchers say it; 1 where nobody does."""
+    told = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(told)) if told.isdecimal() else 1

@@ -1,7 +1,8 @@
 """Samplers: the fast path's batches for an ordinary DataLoader, so that both paths give the same.
 
 They are DistributedSamplers, so that Lightning leaves them in place and tells them the epoch. Without being
-told, each iteration takes the next epoch. Where ranks do not divide a batch evenly, some repeat samples.
+told, each iteration takes the next epoch. Where ranks do not divide a batch evenly, some repeat samples, which
+are marked as such.
 """
 
 from __future__ import annotations
@@ -16,9 +17,29 @@ from torch.utils.data import Dataset, DistributedSampler
 
 from flatout.loader.batches import Batches, BatchRule, EpochOrder
 from flatout.loader.crop import crop_seed
-from flatout.loader.order import Order
+from flatout.loader.order import Order, Positions
 from flatout.loader.plan import BatchPlan
 from flatout.loader.ranks import rank_and_world
+
+
+class Marked(int):
+    """Number of a sample that is asked for where there may be repeats: the sample says whether it is one."""
+
+    is_repeat = False
+
+
+class Repeat(Marked):
+    """One that only fills up a short batch."""
+
+    is_repeat = True
+
+
+def marked(positions: Positions, num_valid: int, *, is_masked: bool) -> list[int]:
+    """Numbers of the samples of a batch; with their marks where there may be repeats."""
+    found: list[int] = positions.tolist()
+    if not is_masked:
+        return found
+    return [*map(Marked, found[:num_valid]), *map(Repeat, found[num_valid:])]
 
 
 class OrderSampler(DistributedSampler[int]):
@@ -53,7 +74,8 @@ class OrderSampler(DistributedSampler[int]):
         epoch, self.epoch = self.epoch, self.epoch + 1
         rule, order = self._rule(), EpochOrder(self._order)
         for batch in range(rule.num_batches):
-            yield from order.positions(epoch, rule.places(batch)[0]).tolist()
+            places, num_valid = rule.places(batch)
+            yield from marked(order.positions(epoch, places), num_valid, is_masked=rule.is_masked)
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration runs this epoch."""
@@ -99,7 +121,8 @@ class PlanSampler(DistributedSampler[Drawn]):
         batches = self._batches()
         lookup, seed = batches.lookup(), crop_seed(self._seed, epoch)
         for batch in range(batches.num_batches):
-            yield Drawn(tuple(lookup.find(epoch, batch)[0].tolist()), seed)
+            found = marked(*lookup.find(epoch, batch), is_masked=batches.is_masked)
+            yield Drawn(tuple(found), seed)
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration runs this epoch."""

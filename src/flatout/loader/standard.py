@@ -18,10 +18,11 @@ from torch.utils.data import Dataset
 
 from flatout.config import Config
 from flatout.errors import ConfigError, LoaderError, SampleError
-from flatout.loader.fetch import KEY
+from flatout.loader.fetch import KEY, VALID
 from flatout.loader.machine import Machine, describe_machine
 from flatout.loader.memory import check_preload
 from flatout.loader.raw import WHOLE, RawSource
+from flatout.loader.sampler import Marked
 from flatout.loader.samples import Sample, restored
 from flatout.source import hash_key
 from flatout.source.maker import FieldsMaker
@@ -40,6 +41,8 @@ class StandardDataset(Dataset[Any]):
         split: train, val, test, ...; None takes every row.
         transform: sample in, sample out; runs on each sample when it is read.
         cache_in_memory: decode the whole split now and keep it. Spawned workers decode for themselves.
+        is_collated: samples are stacked into batches and nobody else sees them, so that kept ones need not be
+            copied: 6 us for (4000,) float32, of 2 for its part of the batch.
         machine: what `cache_in_memory` must fit into; this one by default.
 
     Raises:
@@ -54,6 +57,7 @@ class StandardDataset(Dataset[Any]):
         *,
         transform: Callable[[Any], Any] | None = None,
         cache_in_memory: bool = False,
+        is_collated: bool = False,
         machine: Machine | None = None,
     ) -> None:
         raw = source if isinstance(source, RawSource) else RawSource(source)
@@ -64,6 +68,7 @@ class StandardDataset(Dataset[Any]):
         self.fields = raw.fields
         self.sample_bytes = raw.sample_bytes
         self.transform = transform
+        self._is_collated = is_collated
         used, self._rows = np.unique(numbering.rows, return_inverse=True)
         self._parts = numbering.parts
         self._manifest = raw.job.manifest.take(used)
@@ -79,7 +84,7 @@ class StandardDataset(Dataset[Any]):
         return len(self._rows)
 
     def __getitem__(self, index: SupportsIndex) -> Any:
-        """One sample; negative indices count from the end.
+        """One sample; negative indices count from the end. Where a sampler marks repeats, it has `valid`.
 
         Raises:
             IndexError: there is no such sample.
@@ -90,7 +95,10 @@ class StandardDataset(Dataset[Any]):
         if not 0 <= at < len(self):
             raise IndexError(f"sample {wanted} of a dataset with {len(self):,} samples")
         sample = self._make(at) if self._kept is None else self._copy(self._kept[at])
-        return sample if self.transform is None else self.transform(sample)
+        sample = sample if self.transform is None else self.transform(sample)
+        if isinstance(index, Marked) and isinstance(sample, dict):
+            sample[VALID] = torch.tensor(not index.is_repeat)
+        return sample
 
     def keys(self) -> list[str]:
         """Every sample's key, in order."""
@@ -176,10 +184,10 @@ class StandardDataset(Dataset[Any]):
         )
 
     def _copy(self, sample: Sample) -> Sample:
-        """A transform may change a sample in place; what is kept must not change."""
-        return (
-            dict(sample) if self.transform is None else {name: value.clone() for name, value in sample.items()}
-        )
+        """Whoever gets a sample may change it in place; what is kept must not change."""
+        if self._is_collated and self.transform is None:
+            return dict(sample)
+        return {name: value.clone() for name, value in sample.items()}
 
     def _fill(self, machine: Machine) -> None:
         what = f"cache_in_memory of split '{self.split}'" if self.split else "cache_in_memory"

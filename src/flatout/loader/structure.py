@@ -16,12 +16,15 @@ import numpy as np
 import torch
 
 from flatout.errors import CacheError
+from flatout.loader.fetch import KEY, LENGTH, VALID
 from flatout.loader.leaves import UnstorableError, leaf_of, value_of
 from flatout.store.fill.item import FieldForm, Form, Item
 from flatout.types import Array
 
 DICTS: dict[type, str] = {dict: "dict", OrderedDict: "OrderedDict"}
 MAX_DEPTH = 32
+RESERVED = {"flatout", KEY, VALID}
+"""Names that no field of a store that can be loaded has: of its own group, and of what every batch has."""
 
 
 def take_apart(item: Any, index: int) -> Item:
@@ -120,11 +123,16 @@ class _Taker:
     def _free_name(self, wanted: str) -> str:
         """A name that a store's field may have, and that is not taken: the form knows the real one."""
         plain = re.sub(r"[^A-Za-z0-9_-]", "_", wanted)[:48]
-        plain = plain if plain[:1].isalpha() and plain != "flatout" else f"field_{plain}"
+        plain = plain if plain[:1].isalpha() and plain not in RESERVED else f"field_{plain}"
         name, number = plain, 2
-        while {name, f"{name}_extra"} & self._names:
+        while self._is_taken(name):
             name, number = f"{plain}_{number}", number + 1
         return name
+
+    def _is_taken(self, name: str) -> bool:
+        """By a field, or by the lengths that a batch has beside a ragged one: any may turn out to be ragged."""
+        own = {name, f"{name}_extra"}
+        return bool({*own, *(each + LENGTH for each in own), name.removesuffix(LENGTH)} & self._names)
 
 
 def _key(key: Any) -> str | int | bool:

@@ -10,7 +10,9 @@ from flatout.config import Config
 from flatout.loader.cache import CacheRule
 from flatout.loader.machine import Gpu, Machine
 from flatout.loader.memory import CACHE_SHARE, DEVICE_SHARE
+from flatout.loader.notes import Change
 from flatout.loader.platform import Decision
+from flatout.loader.ranks import ranks_of_machine
 from flatout.loader.samples import mean_bytes
 from flatout.store import StoreReader
 from flatout.types import Array
@@ -32,15 +34,28 @@ def cache_rule(
                 "system's page cache keeps samples as they are read"
             )
         return None
-    most = int(machine.free_bytes * CACHE_SHARE)
+    num_ranks = ranks_of_machine()
+    most = int(machine.free_bytes * CACHE_SHARE) // num_ranks
     num_samples = min(cache.cache_size, len(positions))
     wanted = num_samples * mean_bytes(store, positions, packed)
     if wanted > most:
+        kind = Change if "cache_size" in cache.model_fields_set else str
+        shared = f" for {num_ranks} ranks" if num_ranks > 1 else ""
         notes.append(
-            f"cache_config.cache_size: {num_samples:,} decompressed samples would take {bytes_text(wanted)}; "
-            f"{bytes_text(most)} of them are kept, {CACHE_SHARE:.0%} of the free memory"
+            kind(
+                f"cache_config.cache_size: {num_samples:,} decompressed samples would take "
+                f"{bytes_text(wanted)}; {bytes_text(most)} of them are kept, {CACHE_SHARE:.0%} of the free "
+                f"memory{shared}"
+            )
         )
     return CacheRule(cache.cache_size, most)
+
+
+def cache_bytes(rule: CacheRule, store: StoreReader, positions: Array) -> int:
+    """What all ranks of this machine come to keep of a split by this rule."""
+    packed = [name for name, spec in store.fields.items() if spec.compression != "none"]
+    wanted = min(rule.num_samples, len(positions)) * mean_bytes(store, positions, packed)
+    return min(rule.num_bytes, wanted) * ranks_of_machine()
 
 
 def training_device(config: Config, machine: Machine, notes: list[str]) -> torch.device:
@@ -48,7 +63,7 @@ def training_device(config: Config, machine: Machine, notes: list[str]) -> torch
     if config.device == "auto":
         return torch.device("cuda" if machine.has_cuda else "cpu")
     if config.device.startswith("cuda") and not machine.has_cuda:
-        notes.append(f"device: {config.device} is not there; the CPU is used")
+        notes.append(Change(f"device: {config.device} is not there; the CPU is used"))
         return torch.device("cpu")
     return torch.device(config.device)
 

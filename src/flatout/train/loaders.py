@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from flatout.config import Config, LoaderSettings
+from flatout.config import Config
 from flatout.errors import ConfigError, LoaderError
 from flatout.loader import FastDataLoader, StandardDataset
 from flatout.loader.build import Builder
@@ -75,7 +75,7 @@ def open_loaders(config: Config, source: Source, machine: Machine | None = None)
         builder = choose_builder(config.model_copy(update={"use_fast_loader": False}), machine, command)
     loaders = _build_all(builder)
     splits = {
-        name: _run_loader(loader, config.loader_for(name))
+        name: _run_loader(loader, config, name)
         for name, loader in zip(Loaders._fields, loaders, strict=True)
         if loader
     }
@@ -100,16 +100,18 @@ def dataset_of(loader: DataLoader[Any]) -> StandardDataset:
     return found
 
 
-def _run_loader(loader: FastDataLoader | DataLoader[Any], settings: LoaderSettings) -> RunLoader:
+def _run_loader(loader: FastDataLoader | DataLoader[Any], config: Config, split: str) -> RunLoader:
     if isinstance(loader, FastDataLoader):
         return RunLoader(loader)
-    return RunLoader(ResumableLoader(loader, partial(_batches_of, loader, settings)))
+    return RunLoader(ResumableLoader(loader, partial(_batches_of, loader, config, split)))
 
 
-def _batches_of(loader: DataLoader[Any], settings: LoaderSettings) -> dict[str, Any]:
+def _batches_of(loader: DataLoader[Any], config: Config, split: str) -> dict[str, Any]:
     """What the batches of an ordinary loader follow from, beside seed and devices."""
+    settings = config.loader_for(split)
     keys = "\n".join(dataset_of(loader).keys()).encode("utf-8", "surrogatepass")
     return {
+        "order": f"{config.order} {config.order_field}" if config.order_field else config.order,
         "batch_size": settings.batch_size if settings.max_tokens is None else None,
         "max_tokens": settings.max_tokens,
         "length_buckets": settings.length_buckets,

@@ -17,6 +17,7 @@ from flatout.train.sample_draws import SampleDraws
 KIND = "standard loader"
 NAMES = {
     "world": "{} devices",
+    "order": "order {}",
     "batch_size": "batch_size {}",
     "max_tokens": "max_tokens {}",
     "length_buckets": "length_buckets {}",

@@ -100,10 +100,11 @@ class Space:
         return self._with(now, wanted)
 
     def order(self, now: Setting) -> list[Setting]:
-        """Shard by shard, where samples have to be sought on a disk."""
+        """Shard by shard, where samples have to be sought on a disk; what draws by classes or weights stays."""
         facts = self.facts
         may_help = facts.is_fast and facts.is_shuffled and facts.num_shards > 1 and facts.is_larger_than_memory
-        wanted = [now.changed(order="shard_local")] if "order" in self.allowed and may_help else []
+        is_open = "order" in self.allowed and now.order == "global"
+        wanted = [now.changed(order="shard_local")] if is_open and may_help else []
         return self._with(now, wanted)
 
     def encoding(self, now: Setting) -> list[Setting]:
