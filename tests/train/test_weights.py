@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,19 @@ def test_no_weights_at_all(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("404: not found")
     with pytest.raises(TrainError, match="cannot be loaded"):
         read_weights(tmp_path / name)
+
+
+class Harm:
+    def __reduce__(self) -> Any:
+        return os.system, ("true",)
+
+
+def test_what_it_holds_is_named_and_nobody_advised_to_run_it(tmp_path: Path) -> None:
+    torch.save({"state_dict": {}, "more": Harm()}, tmp_path / "w.ckpt")
+    with pytest.raises(TrainError) as raised:
+        read_weights(tmp_path / "w.ckpt")
+    assert f"w.ckpt cannot be loaded: it holds {os.system.__module__}.system. Only tensors" in str(raised.value)
+    assert "weights_only" not in str(raised.value)
 
 
 def test_plain_values_that_are_no_weights(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -91,7 +93,11 @@ def _read(path: Path) -> Any:
 
 
 def _refused(source: str | Path, error: Exception) -> TrainError:
+    """Torch's own words advise to load it all the same, which runs whatever it holds: the name is enough."""
     told = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if isinstance(error, UnpicklingError):
+        named = re.search(r"GLOBAL ([\w.]+)", str(error))
+        told = f"it holds {named[1] if named else 'objects'}"
     return TrainError(
         f"{source} cannot be loaded: {told}. Only tensors and plain values are: a file that holds code or "
         "objects of classes is refused"
