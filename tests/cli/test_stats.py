@@ -137,6 +137,30 @@ def test_validate_only(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert not (folder / "store").exists()
 
 
+def test_validate_only_checks_every_sample_of_a_store(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    DataPreprocessor("config.json").run()
+    assert main(["stats", "store", "--validate-only"]) == 0
+    out = capsys.readouterr().out
+    assert "0 (every hash and crc was checked)" in out
+    assert "train 8, val 2" in out
+    before = {path: path.read_bytes() for path in (folder / "store").rglob("*") if path.is_file()}
+    shard = next((folder / "store" / "shards").glob("*.h5"))
+    data = bytearray(shard.read_bytes())
+    data[data.index(np.full(4, 7, np.float32).tobytes())] ^= 1
+    shard.write_bytes(data)
+    assert main(["stats", "store", "--validate-only"]) == 1
+    assert "sample 's7'" in capsys.readouterr().out
+    assert main(["stats", "store", "--validate-only", "--json"]) == 1
+    document = document_of(capsys)
+    assert ("s7", "verify") in [(row["key"], row["stage"]) for row in document["bad"]]
+    assert document["num_bad"] == len(document["bad"])
+    shard.write_bytes(before[shard])
+    assert {path: path.read_bytes() for path in (folder / "store").rglob("*") if path.is_file()} == before
+    (folder / "store" / "data_metadata.json").write_text("{")
+    assert main(["stats", "store", "--validate-only", "--json"]) == 1
+    assert document_of(capsys)["num_bad"] == 1
+
+
 def test_a_store_that_was_never_finished(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "store").mkdir()
     (folder / "store" / "journal.jsonl").write_text("")

@@ -87,3 +87,24 @@ def test_the_folder_of_the_file_is_known(folders: tuple[Path, Path], monkeypatch
 
     assert load_config("c.yaml", environ={}).config_dir == beside
     assert load_config({}, environ={}).config_dir is None
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["tars/audio_{0..1}.tar", "tars/audio__OP_0..1_CL_.tar", "tars/audio_{0,1}.tar", "tars/audio_0.tar"],
+)
+def test_tars_beside_the_config_are_found(folders: tuple[Path, Path], pattern: str) -> None:
+    beside, _ = folders
+    (beside / "c.yaml").write_text(f"tarred_audio_filepaths: ['{pattern}', '$X/b.tar', '~/c.tar']\n")
+
+    def found() -> object:
+        environ = {"X": "/x", "HOME": "/home/x"}
+        return load_config(beside / "c.yaml", environ=environ).tarred_audio_filepaths
+
+    assert found() == [pattern, "/x/b.tar", "/home/x/c.tar"]
+    (beside / "tars").mkdir()
+    for number in range(2):
+        (beside / "tars" / f"audio_{number}.tar").touch()
+    assert found() == [str(beside / pattern), "/x/b.tar", "/home/x/c.tar"]
+    (beside / "c.yaml").write_text(f"tarred_audio_filepaths: '{pattern}'\n")
+    assert found() == str(beside / pattern)

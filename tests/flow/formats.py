@@ -8,7 +8,7 @@ import struct
 import wave
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,12 @@ class Format:
     write: Callable[[Path, np.random.Generator], None]
     bad: dict[str, Callable[[Path], None]] = field(default_factory=dict)
     needs: str = "numpy"
+    other_half: str = ""
+    """Suffix of a file that belongs to each, and is written with it."""
+    takes_any_bytes: bool = False
+    """Bytes of the right number are always values: noise cannot be told from them."""
+    is_tarred: bool = False
+    """The files are members of a tar."""
 
 
 def write_npy(path: Path, draw: np.random.Generator) -> None:
@@ -95,6 +101,36 @@ def wav_of_floats(path: Path, value: float) -> None:
     path.write_bytes(b"RIFF" + struct.pack("<I", 4 + len(head) + len(data)) + b"WAVE" + head + data)
 
 
+def write_sound(path: Path, draw: np.random.Generator) -> None:
+    sound_of(path, 0.5 * np.sin(np.arange(800) * draw.uniform(0.05, 0.3)))
+
+
+def sound_of(path: Path, samples: Any) -> None:
+    import soundfile
+
+    soundfile.write(path, np.asarray(samples, np.float32), 8000)
+
+
+def bmp_with_size(path: Path, width: int, height: int) -> None:
+    write_image(path, np.random.default_rng(0))
+    data = bytearray(path.read_bytes())
+    data[18:26] = struct.pack("<ii", width, height)
+    path.write_bytes(bytes(data))
+
+
+def tiff_with_size(path: Path, width: int, height: int) -> None:
+    """Its first folder of tags says another size than its one strip has."""
+    write_image(path, np.random.default_rng(0))
+    data = bytearray(path.read_bytes())
+    (at,) = struct.unpack_from("<I", data, 4)
+    (num_tags,) = struct.unpack_from("<H", data, at)
+    for entry in range(at + 2, at + 2 + 12 * num_tags, 12):
+        (tag,) = struct.unpack_from("<H", data, entry)
+        if tag in (256, 257, 278):  # width, length, rows of a strip
+            struct.pack_into("<HHII", data, entry, tag, 4, 1, width if tag == 256 else height)
+    path.write_bytes(bytes(data))
+
+
 def write_csv(path: Path, draw: np.random.Generator) -> None:
     np.savetxt(path, draw.random((40, 1)), delimiter=",")
 
@@ -109,6 +145,29 @@ def nifti_of(path: Path, array: Any) -> None:
     import nibabel
 
     nibabel.save(nibabel.Nifti1Image(np.asarray(array, np.float32), np.eye(4)), path)
+
+
+def pair_of(path: Path, array: Any) -> None:
+    """Both halves, whichever the path names."""
+    import nibabel
+
+    nibabel.save(nibabel.Nifti1Pair(np.asarray(array, np.float32), np.eye(4)), path.with_suffix(".img"))
+
+
+def write_pair(path: Path, draw: np.random.Generator) -> None:
+    pair_of(path, draw.random((5, 6, 7)))
+
+
+def pair_without(path: Path, suffix: str) -> None:
+    write_pair(path, np.random.default_rng(0))
+    path.with_suffix(suffix).unlink()
+
+
+def pair_with_size(path: Path, size: int) -> None:
+    write_pair(path, np.random.default_rng(0))
+    data = bytearray(path.with_suffix(".hdr").read_bytes())
+    data[40:56] = struct.pack("<8h", 3, size, size, size, 1, 1, 1, 1)
+    path.with_suffix(".hdr").write_bytes(bytes(data))
 
 
 def nifti_with_size(path: Path, size: int) -> None:
@@ -154,6 +213,21 @@ def write_series(path: Path, draw: np.random.Generator, positions: tuple[float, 
         write_slice(
             path / f"{number}.dcm", draw, ImagePositionPatient=[0, 0, z], SOPInstanceUID=f"1.2.3.{number}"
         )
+
+
+def series_without_suffixes(path: Path, last: bytes | None) -> None:
+    """Slices IM0000 to IM0002; the last has other bytes, or is of another depth."""
+    write_series(path, np.random.default_rng(0))
+    for number, slice_path in enumerate(sorted(path.iterdir())):
+        slice_path.rename(path / f"IM{number:04d}")
+    if last is not None:
+        (path / "IM0002").write_bytes(last)
+
+
+def series_of_two_depths(path: Path) -> None:
+    write_series(path, np.random.default_rng(0), (0, 1))
+    eight = {"BitsAllocated": 8, "BitsStored": 8, "HighBit": 7, "PixelData": bytes(320)}
+    write_slice(path / "2.dcm", np.random.default_rng(0), ImagePositionPatient=[0, 0, 2], **eight)
 
 
 def dicom_without(path: Path, name: str) -> None:
@@ -289,10 +363,80 @@ FORMATS = {
             "no slices": lambda p: p.mkdir(),
             "shape": lambda p: write_series(p, np.random.default_rng(0), (0, 1, 2, 3)),
             "no dicom": lambda p: (p.mkdir(), (p / "0.dcm").write_bytes(b"nothing")),
+            "empty without suffix": lambda p: series_without_suffixes(p, b""),
+            "noise without suffix": lambda p: series_without_suffixes(p, np.random.default_rng(0).bytes(900)),
+            "two depths": series_of_two_depths,
         },
         needs="pydicom",
     ),
 }
+
+FORMATS |= {
+    "tiff": Format(
+        ".tiff",
+        {"kind": "image"},
+        write_image,
+        {
+            "shape": lambda p: Image.new("L", (9, 9)).save(p),
+            "bomb": lambda p: tiff_with_size(p, 100_000, 100_000),
+            "lie": lambda p: tiff_with_size(p, 32, 2400),
+            "zero": lambda p: tiff_with_size(p, 0, 24),
+        },
+    ),
+    "bmp": Format(
+        ".bmp",
+        {"kind": "image"},
+        write_image,
+        {
+            "shape": lambda p: Image.new("L", (9, 9)).save(p),
+            "colour": lambda p: Image.new("RGB", (32, 24)).save(p),
+            "bomb": lambda p: bmp_with_size(p, 100_000, 100_000),
+            "lie": lambda p: bmp_with_size(p, 32, 2400),
+            "zero": lambda p: bmp_with_size(p, 0, 24),
+        },
+    ),
+    "hdr": Format(
+        ".hdr",
+        {"kind": "volume"},
+        write_pair,
+        {
+            "shape": lambda p: pair_of(p, np.ones((5, 6, 8))),
+            "lie": lambda p: pair_with_size(p, 30_000),
+            "no image": lambda p: pair_without(p, ".img"),
+        },
+        needs="nibabel",
+        other_half=".img",
+    ),
+    "img": Format(
+        ".img",
+        {"kind": "volume"},
+        write_pair,
+        {
+            "nan": lambda p: pair_of(p, np.full((5, 6, 7), np.nan)),
+            "no header": lambda p: pair_without(p, ".hdr"),
+            "damaged header": lambda p: pair_with_size(p, -3000),
+        },
+        needs="nibabel",
+        other_half=".hdr",
+        takes_any_bytes=True,
+    ),
+    **{
+        name: Format(
+            f".{name}",
+            {"kind": "signal"},
+            write_sound,
+            {
+                "channels": lambda p: sound_of(p, np.zeros((800, 2))),
+                "length": lambda p: sound_of(p, np.zeros(500)),
+                "bomb": lambda p: sound_of(p, np.zeros(MAX_BYTES)),
+                "no samples": lambda p: sound_of(p, []),
+            },
+            needs="soundfile",
+        )
+        for name in ("flac", "ogg")
+    },
+}
+FORMATS |= {f"tarred {name}": replace(FORMATS[name], is_tarred=True) for name in ("wav", "flac")}
 
 
 def _stereo() -> bytes:

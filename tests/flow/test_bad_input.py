@@ -3,12 +3,15 @@ goes on, and the good samples are the same as without them."""
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
 import json
 import os
 import random
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -39,24 +42,44 @@ class Case:
 
     def spoil(self) -> None:
         """Every kind of bad file that this format can have."""
-        whole = self.form.suffix and (self.folder / self.good[0]).read_bytes()
         for name, write in self.form.bad.items():
             write(self._new(name))
-        if whole:
-            self._new("half").write_bytes(whole[: len(whole) // 2])
-            self._new("few").write_bytes(whole[:7])
-            self._new("empty").write_bytes(b"")
-            self._new("noise").write_bytes(np.random.default_rng(0).bytes(len(whole)))
-            self._new("zeros").write_bytes(bytes(len(whole)))
+        good = self.folder / self.good[0]
+        last = sorted(good.iterdir())[-1] if good.is_dir() else good
+        for name, data in broken(last.read_bytes(), self.form.takes_any_bytes).items():
+            path = self._new(name)
+            self.copy(good, path)
+            (path / last.name if good.is_dir() else path).write_bytes(data)
+        if not good.is_dir():
             self._new("folder").mkdir()
         self._new("missing")
         self._new("link").symlink_to(self.folder / "nowhere")
         os.mkfifo(self._new("pipe"))
-        (self.folder.parent / f"outside{self.form.suffix}").write_bytes(whole or b"")
+        (self.folder.parent / f"outside{self.form.suffix}").write_bytes(last.read_bytes())
         self.bad += [f"../outside{self.form.suffix}", f"/etc/passwd{self.form.suffix}"]
+
+    def copy(self, source: Path, target: Path) -> None:
+        """A file with what belongs to it, or a folder."""
+        if source.is_dir():
+            shutil.copytree(source, target)
+            return
+        shutil.copy(source, target)
+        if half := self.form.other_half:
+            shutil.copy(source.with_suffix(half), target.with_suffix(half))
+
+    def path_of(self, key: str, store: str) -> str:
+        """Where quarantine says that a row's file is; a member that is not there is in no tar for certain."""
+        return f"{self.folder.parent / store}.tar:{key}" if self.form.is_tarred else key
 
     def settings(self, store: str, rows: list[str], **more: Any) -> dict[str, Any]:
         (self.folder / "rows.csv").write_text("\n".join(["path", *rows]) + "\n")
+        if self.form.is_tarred:
+            tar_path = self.folder.parent / f"{store}.tar"
+            with tarfile.open(tar_path, "w") as tar:
+                for name in rows:
+                    if os.path.lexists(self.folder / name) and "/" not in name:
+                        tar.add(self.folder / name, name, recursive=False)
+            more["tarred_audio_filepaths"] = str(tar_path)
         return {
             "manifest": str(self.folder / "rows.csv"),
             "preprocessed_data_dir": str(self.folder.parent / store),
@@ -77,6 +100,14 @@ class Case:
         path = f"bad-{name.replace(' ', '-')}{self.form.suffix}"
         self.bad.append(path)
         return self.folder / path
+
+
+def broken(whole: bytes, takes_any_bytes: bool) -> dict[str, bytes]:
+    """What may have become of a file's bytes on their way."""
+    found = {"half": whole[: len(whole) // 2], "few": whole[:7], "empty": b""}
+    if not takes_any_bytes:
+        found |= {"noise": np.random.default_rng(0).bytes(len(whole)), "zeros": bytes(len(whole))}
+    return found
 
 
 @pytest.fixture
@@ -106,12 +137,68 @@ def test_bad_files_are_listed_and_the_rest_is_the_same(case: Case, tmp_path: Pat
     assert samples(tmp_path / "store") == samples(tmp_path / "reference")
     log = (tmp_path / "store" / "preprocessing.log").read_text()
     for key, row in listed.items():
-        assert row["path"] == key
+        is_member = "no member" not in row["error"]
+        assert row["path"] == case.path_of(key, "store") if is_member else row["path"].endswith(f":{key}")
         assert row["stage"] in ("find", "decode", "transform", "check")
         assert len(row["error"]) > 10, row
         assert "Traceback" not in row["error"]
         assert f"quarantined {key} " in log
     assert verify(tmp_path / "store")
+
+
+WITHOUT_RIGHTS = """
+import json, sys
+from pathlib import Path
+from flatout.store.preprocessor import DataPreprocessor
+
+closed, *configs = json.loads(sys.stdin.read())
+try:
+    Path(closed).read_bytes()
+    sys.exit(77)
+except PermissionError:
+    pass
+for config in configs:
+    DataPreprocessor(config).run()
+"""
+
+
+def drop_rights() -> None:
+    """Root reads whatever it likes by two capabilities; the program that is started next goes without."""
+    libc = ctypes.CDLL(None)
+    for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+        getattr(libc, "prctl", lambda *_: -1)(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP; refused but to root
+
+
+def test_files_without_permission(tmp_path: Path) -> None:
+    configs, closed = [], {}
+    for name, form in FORMATS.items():
+        if form.is_tarred or importlib.util.find_spec(form.needs) is None:
+            continue  # a tar is one file: the manifest is refused
+        folder = tmp_path / name.replace(" ", "-")
+        (folder / "source").mkdir(parents=True)
+        case = Case(folder / "source", form)
+        path = case.folder / case.good[3]
+        closed[folder] = case.good[3]
+        configs.append(case.settings("store", case.good, num_workers=0))
+        (sorted(path.iterdir())[-1] if path.is_dir() else path).chmod(0)
+    first = next(iter(closed))
+    found = subprocess.run(
+        [sys.executable, "-c", WITHOUT_RIGHTS],
+        input=json.dumps([str(first / "source" / closed[first]), *configs]),
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=200,
+        preexec_fn=drop_rights,
+    )
+    if found.returncode == 77:
+        pytest.skip("this user may read files of mode 000, whatever is done about it")
+    assert found.returncode == 0, found.stderr
+    for folder, key in closed.items():
+        (row,) = map(json.loads, (folder / "store" / "quarantine.jsonl").read_text().splitlines())
+        assert (row["key"], row["stage"]) == (key, "find")
+        assert "Permission denied" in row["error"]
+        assert len(samples(folder / "store")) == NUM_GOOD - 1
 
 
 @pytest.mark.slow
@@ -124,12 +211,8 @@ def test_two_hundred_damaged_files(case: Case, tmp_path: Path) -> None:
         name = f"damaged{number:03d}{case.form.suffix}"
         source, target = case.folder / draw.choice(case.good), case.folder / name
         case.bad.append(name)
-        if source.is_dir():
-            shutil.copytree(source, target)
-            damage(draw.choice(sorted(target.iterdir())), draw)
-        else:
-            shutil.copy(source, target)
-            damage(target, draw)
+        case.copy(source, target)
+        damage(draw.choice(sorted(target.iterdir())) if source.is_dir() else target, draw)
 
     stats = DataPreprocessor(case.settings("store", case.mixed(), decode_timeout_s=20, num_workers=2)).run()
 

@@ -17,8 +17,9 @@ from flatout.source.convert import TextBytes, to_array
     ("value", "dtype", "shape"),
     [
         (5, "int64", ()),
-        (0.5, "float32", ()),
-        (np.float64(0.5), "float32", ()),  # a Python float as well
+        (0.5, "float64", ()),
+        (np.float64(0.5), "float64", ()),  # a Python float as well
+        (np.float32(0.5), "float32", ()),
         (np.float16(0.5), "float16", ()),
         (True, "bool", ()),
         (np.bool_(False), "bool", ()),
@@ -37,6 +38,14 @@ from flatout.source.convert import TextBytes, to_array
 def test_values(value: Any, dtype: str, shape: tuple[int, ...]) -> None:
     array = to_array("x", value)
     assert (array.dtype, array.shape) == (np.dtype(dtype), shape)
+
+
+def test_a_moment_keeps_its_second_and_is_what_torch_collates() -> None:
+    collate = pytest.importorskip("torch.utils.data").default_collate
+    for moment in (1_700_000_123.0, np.float64(1_700_000_123.0)):
+        array = to_array("x", moment)
+        assert array.item() == moment
+        assert np.stack([array]).dtype == collate([moment]).numpy().dtype
 
 
 def test_a_string_is_its_utf8_and_known_as_text() -> None:

@@ -225,6 +225,52 @@ def test_a_missing_slice_is_a_gap(tmp_path: Path) -> None:
         series(folder)
 
 
+@pytest.mark.parametrize("content", [b"", b"x" * 400, None], ids=["empty", "noise", "cut"])
+@pytest.mark.parametrize("name", ["IM{:04d}", "1.2.840.{}", "{}"])
+def test_the_last_slice_is_missed_even_without_a_suffix(
+    name: str, content: bytes | None, tmp_path: Path
+) -> None:
+    folder = write_series(tmp_path / "ct")
+    for at, number in enumerate((3, 10, 6, 2, 9)):
+        (folder / f"{number:02d}.dcm").rename(folder / name.format(at))
+    for other in ("LICENSE", "notes.txt", "CHECKSUMS"):
+        (folder / other).write_text("hello")
+    assert series(folder).array.shape[2] == 5
+    last = folder / name.format(4)
+    last.write_bytes(last.read_bytes()[:100] if content is None else content)
+    with pytest.raises(SampleError, match=f"{last.name} is called like a slice but is (empty|no DICOM)"):
+        series(folder)
+
+
+def test_slices_named_by_letters_are_missed_too(tmp_path: Path) -> None:
+    folder = write_series(tmp_path / "ct")
+    for letter, number in zip("abcde", (3, 10, 6, 2, 9), strict=True):
+        (folder / f"{number:02d}.dcm").rename(folder / letter)
+    (folder / "e").write_bytes(b"")
+    with pytest.raises(SampleError, match="e is called like a slice but is empty"):
+        series(folder)
+
+
+@pytest.mark.parametrize(("first", "second"), [("u1", "u2"), ("i2", "u2"), ("u2", "i2"), ("u2", "u1")])
+def test_pixels_of_two_kinds_are_refused_unless_they_are_rescaled(
+    first: str, second: str, tmp_path: Path
+) -> None:
+    """Stored as the first slice's kind, 200 of 16 bits and 40,000 would be others."""
+
+    def write(folder: Path, **tags: Any) -> Path:
+        folder.mkdir()
+        for at, kind in enumerate((first, second)):
+            pixels = np.full((4, 5), 200 if "1" in kind else 40_000 if kind == "u2" else -5, kind)
+            make_slice(pixels, (0, 0, 2.0 * at), **tags).save_as(folder / f"{at}.dcm")
+        return folder
+
+    with pytest.raises(SampleError, match=r"the slices differ in their pixels: 0\.dcm has .* 1\.dcm"):
+        series(write(tmp_path / "plain"))
+    found = series(write(tmp_path / "rescaled", RescaleSlope="1", RescaleIntercept="-1000")).array
+    assert found.dtype == np.float32
+    assert set(np.unique(found)) <= {-800.0, 39_000.0, -1005.0}
+
+
 def test_rounded_positions_are_even_enough(tmp_path: Path) -> None:
     def change(at: int, dataset: FileDataset) -> None:
         dataset.ImagePositionPatient = [0, 0, round(at * 0.625, 2)]

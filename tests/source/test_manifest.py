@@ -111,7 +111,8 @@ def test_one_manifest_per_split(tmp_path: Path) -> None:
     assert manifest.keys[3].as_py() == "a.flac"
     with pytest.raises(ManifestError, match="unknown split 'hold'"):
         read({"train": one, "hold": two})
-    assert len(read({"train": one, "hold": two}, splits=SplitSection(ratios={"hold": 1}))) == 6
+    held = read({"train": one, "hold": two}, splits=SplitSection(ratios={"hold": 1}, guess=False))
+    assert (len(held), held.split_column) == (6, "split")
 
 
 def test_equal_names_in_two_folders_stay_apart(tmp_path: Path) -> None:
@@ -195,6 +196,42 @@ def test_tarred_audio(tmp_path: Path) -> None:
     assert named.tar is not None
     with pytest.raises(ManifestError, match="no column names the members"):
         read(write(tmp_path, "m.csv", "a\n1\n"), tarred_audio_filepaths="audio_0.tar")
+
+
+@pytest.mark.parametrize("folders", [("", ""), ("train", "val")])
+def test_one_manifest_of_several_may_be_of_plain_files(tmp_path: Path, folders: tuple[str, str]) -> None:
+    """NeMo's train is tarred, its validation is not; a file named like a member is still the file."""
+    with tarfile.open(tmp_path / "audio_0.tar", "w") as tar:
+        for name in ("a.wav", "b.wav"):
+            info = tarfile.TarInfo(name)
+            info.size = 5
+            tar.addfile(info, io.BytesIO(b"tar " + name[:1].encode()))
+    train, val = (tmp_path / folder for folder in folders)
+    val.mkdir(exist_ok=True)
+    (val / "clean").mkdir()
+    for name in ("clean/b.wav", "clean/c.wav"):
+        (val / name).write_bytes(b"val " + name[-5:-4].encode())
+    rows = {
+        "train.json": ["a.wav", "b.wav", "gone.wav"],
+        "val.json": ["lost.wav", "clean/b.wav", "clean/c.wav"],
+    }
+    train, val = (
+        write(folder, name, "\n".join(json.dumps({"audio_filepath": each}) for each in names))
+        for folder, (name, names) in zip((train, val), rows.items(), strict=True)
+    )
+    settings = {"tarred_audio_filepaths": str(tmp_path / "audio_0.tar")}
+    manifest = read({"train": train, "val": val}, **settings)
+    values = manifest.cells("audio_filepath", range(6))
+    assert values == [row.values["audio_filepath"] for row in manifest.rows(range(6))]
+    assert [file.read_bytes(Limits()) for file in values[:2]] == [b"tar a", b"tar b"]
+    with pytest.raises(SampleError, match=r"no member 'gone\.wav'"):
+        values[2].read_bytes(Limits())
+    prefix = f"{folders[1]}/" if folders[1] else ""
+    assert values[3:] == [f"{prefix}{name}" for name in rows["val.json"]]
+    assert "3 rows name files of their own, not members of the tar files" in manifest.notes
+    assert manifest.take([4]).rows([0])[0].values["audio_filepath"] == values[4]
+    alone = read(val, **settings).rows([1])[0].values["audio_filepath"]
+    assert isinstance(alone, SourceFile)  # one manifest is all tarred
 
 
 def test_numbers_alone() -> None:

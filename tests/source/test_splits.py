@@ -187,6 +187,18 @@ def test_a_group_in_two_splits_is_a_leak() -> None:
     assert ok.tolist() == column
 
 
+def test_rows_without_a_split_are_divided_where_that_is_asked_for() -> None:
+    section = SplitSection(empty="divide")
+    column = [None if at % 3 else "test" for at in range(len(MANY))]
+    found, plain = assign_splits(MANY, section, column=column), assign_splits(MANY, section)
+    assert found[0::3].tolist() == ["test"] * len(found[0::3])
+    assert (found[1::3] == plain[1::3]).all()
+    groups = ["p1", "p1", None, "p2", "p2"]
+    found = assign_splits(list("abcde"), section, column=["val", " ", "", None, None], groups=groups)
+    by_hash = assign_splits(list("abcde"), section, groups=groups)
+    assert found.tolist() == ["val", "val", *by_hash[2:].tolist()]
+
+
 def test_numbers_as_groups_are_the_same_whole_or_not() -> None:
     whole = assign_splits(MANY[:300], SplitSection(), groups=pa.array(range(300), pa.int64()))
     floats = assign_splits(MANY[:300], SplitSection(), groups=pa.array(range(300), pa.float64()))

@@ -87,6 +87,17 @@ def test_tsv_and_semicolons(tmp_path: Path) -> None:
     assert "separated by ';'" in part.notes[0]
 
 
+def test_semicolons_with_quoted_names_as_r_writes_them(tmp_path: Path) -> None:
+    text = '"";"file";"age";"a;b"\n"1";"x.wav";007;"u"\n"2";"y,z.wav";008;"v;w"\n'
+    found = columns(write(tmp_path, text), text=("age",))
+    assert found == {
+        "column_1": [1, 2],
+        "file": ["x.wav", "y,z.wav"],
+        "age": ["007", "008"],
+        "a;b": ["u", "v;w"],
+    }
+
+
 def test_header_names_are_stripped_and_nameless_ones_numbered(tmp_path: Path) -> None:
     assert columns(write(tmp_path, ", file , label\n0,a,b\n")) == {
         "column_1": [0],

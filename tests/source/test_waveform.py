@@ -201,6 +201,20 @@ def test_constants_are_refused():
             waveform.scale_percentiles(np.full((2, 50), value, np.float32), (1, 99))
 
 
+@pytest.mark.parametrize("odd", [[np.nan], [np.inf, np.nan], [-np.inf]])
+def test_values_that_are_not_finite_leave_the_others_as_without_them(odd):
+    usual = np.random.default_rng(0).normal(3, 2, (1, 200)).astype(np.float32)
+    signal = np.concatenate([usual, np.array([odd], np.float32)], axis=1)
+    with np.errstate(invalid="ignore"):
+        for scale in (waveform.scale_sample, lambda x: waveform.scale_percentiles(x, (5, 95))):
+            found = scale(signal)
+            np.testing.assert_array_equal(found[:, :200], scale(usual))
+            assert not np.isfinite(found[:, 200:]).any()
+            with pytest.raises(SampleError, match=r"constant|nothing to normalise by"):
+                scale(np.concatenate([np.full((1, 9), 2, np.float32), signal[:, 200:]], axis=1))
+            assert not np.isfinite(scale(signal[:, 200:])).any()
+
+
 def test_fixed_scaling_by_number_and_by_channel():
     signal = np.array([[1.0, 3.0], [10.0, 30.0]], np.float32)
     assert waveform.scale_fixed(signal, 1.0, 2.0).tolist() == [[0, 1], [4.5, 14.5]]

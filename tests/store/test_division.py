@@ -101,6 +101,16 @@ def test_names_that_are_given_are_train() -> None:
     assert {"s3", "s7"} <= {key for key, split in zip(keys, found.splits, strict=True) if split == "train"}
 
 
+def test_classes_that_do_not_count_are_said() -> None:
+    keys, who = ["a", "b", "c"], ["x", "x", "y"]
+    told = "splits.stratify: 'who' has no effect: rows are divided by 'key'"
+    assert told in division_of(keys, SplitSection(stratify="who", group="key"), who=who).notes
+    part = ["train", "val", "test"]
+    assert division_of(keys, SplitSection(stratify="who", column="part"), who=who, part=part).notes != ()
+    stratified = division_of(keys, SplitSection(stratify="who", seed=3), who=who)
+    assert not any("stratify" in note for note in stratified.notes)
+
+
 class Items:
     def __init__(self, num: int) -> None:
         self.num = num

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -69,6 +73,26 @@ def test_folders_are_not_synced_on_windows(tmp_path: Path, monkeypatch: pytest.M
         sync_folder(folder)
     monkeypatch.setattr(files.os, "name", "nt")
     sync_folder(folder)
+
+
+@pytest.mark.parametrize("refusal", [None, errno.ENOTSUP, errno.EINVAL, errno.ENOTTY, errno.EIO])
+def test_the_drive_itself_is_asked_on_macos_where_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int | None
+) -> None:
+    """F_FULLFSYNC, and fsync on file systems that do not know it; a drive that fails is an error."""
+    calls: list[str] = []
+
+    def control(descriptor: int, command: int) -> None:
+        calls.append(f"control {command}")
+        if refusal is not None:
+            raise OSError(refusal, os.strerror(refusal))
+
+    monkeypatch.setattr(files.sys, "platform", "darwin")
+    monkeypatch.setitem(sys.modules, "fcntl", SimpleNamespace(F_FULLFSYNC=51, fcntl=control))
+    monkeypatch.setattr(files.os, "fsync", lambda descriptor: calls.append("fsync"))
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)) if refusal == errno.EIO else nullcontext():
+        files.sync_file(7)
+    assert calls == ["control 51"] + ["fsync"] * (refusal not in (None, errno.EIO))
 
 
 def test_temporary_names_never_meet_and_are_found_as_leftovers(tmp_path: Path) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -329,6 +332,38 @@ class TestWhatHasChanged:
 
         assert run(config) == {"s0002.npy"}
         check_finished(tmp_path / "store", source.model)
+
+    def test_a_run_that_is_cut_off_behind_its_root_has_made_everything(
+        self, source: Source, tmp_path: Path
+    ) -> None:
+        """Its plan is still there, and knows files by content that the root knows by time."""
+        source.add(range(4))
+        for number in range(4):
+            os.utime(source.folder / f"s{number:04d}.npy")  # now: their content counts
+        config = source.settings(tmp_path / "store")
+        run(config)
+        later = SimpleNamespace(time_ns=lambda: time.time_ns() + 10**10)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("flatout.source.scan.time", later)
+            source.add([4])
+            patch.setattr("flatout.store.journal.discard", Mock(side_effect=Killed))
+            with pytest.raises(Killed):
+                DataPreprocessor(config).run()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("flatout.source.scan.time", later)
+            assert run(config) == set()
+        check_finished(tmp_path / "store", source.model)
+
+    def test_the_first_checksums_say_why_everything_is_made_again(self, source: Source, tmp_path: Path) -> None:
+        source.add(range(4))
+        for number in range(4):
+            age(source.folder / f"s{number:04d}.npy", 100)
+        run(source.settings(tmp_path / "store"))
+        config = source.settings(tmp_path / "store", checksum=True)
+        for num_made in (4, 0):
+            told = Told()
+            assert DataPreprocessor(config).run(progress=told).processed == num_made
+            assert any(f"making {num_made} rows again" in text for text in told.texts) == (num_made > 0)
 
     def test_settings_of_a_field(self, source: Source, tmp_path: Path) -> None:
         source.add(range(4))

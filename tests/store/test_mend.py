@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -138,6 +140,25 @@ def test_a_store_of_a_few_rows_stays_one(source: Any, shard_paths: Callable[...,
     shard_paths(source.store)[0].unlink()
     mended(source.store, expected)
     assert len(StoreReader(source.store)) == 6
+    (source.store / StoreReader(source.store).meta.index).unlink()
+    mended(source.store, expected)
+    assert len(StoreReader(source.store)) == 6
+
+
+@pytest.mark.parametrize("is_index_lost", [False, True])
+def test_the_limit_of_the_last_run_drops_no_sample(
+    source: Any, shard_paths: Callable[..., list[Path]], flip_bit: Callable[..., None], is_index_lost: bool
+) -> None:
+    source.prepare()
+    source.prepare(limit=5)
+    expected = hash_of(source.store)
+    assert len(StoreReader(source.store)) == 12
+    path = shard_paths(source.store)[2]  # of the rows 8 to 11
+    flip_bit(path, path.stat().st_size - 3)
+    if is_index_lost:
+        (source.store / StoreReader(source.store).meta.index).unlink()
+    mended(source.store, expected)
+    assert StoreReader(source.store).keys() == [row["id"] for row in source.rows]
 
 
 def test_the_environment_has_no_say(
@@ -319,3 +340,31 @@ def test_a_mask_of_another_volume_is_another_mask() -> None:
     named = {**swapped, "m": fields["m"].model_copy(update={"of": "v"})}
     assert field_parts(fields) != field_parts(swapped)
     assert field_parts(fields) == field_parts(named)
+
+
+def test_tars_named_from_the_folder_of_the_run_are_found_from_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard_paths: Callable[..., list[Path]]
+) -> None:
+    (tmp_path / "run").mkdir()
+    with tarfile.open(tmp_path / "run" / "audio_0.tar", "w") as tar:
+        for number in range(3):
+            data = io.BytesIO()
+            np.save(data, np.full(50, number, np.float32))
+            info = tarfile.TarInfo(f"{number}.npy")
+            info.size = data.tell()
+            data.seek(0)
+            tar.addfile(info, data)
+    (tmp_path / "m.csv").write_text("audio_filepath\n" + "".join(f"{n}.npy\n" for n in range(3)))
+    config = {
+        "manifest": str(tmp_path / "m.csv"),
+        "tarred_audio_filepaths": "audio_{0..0}.tar",
+        "preprocessed_data_dir": str(tmp_path / "store"),
+        "fields": {"x": {"kind": "signal", "column": "audio_filepath", "source_rate": 100}},
+        "num_workers": 0,
+    }
+    monkeypatch.chdir(tmp_path / "run")
+    DataPreprocessor(config).run()
+    expected = hash_of(tmp_path / "store")
+    shard_paths(tmp_path / "store")[0].unlink()
+    monkeypatch.chdir(tmp_path)
+    mended(tmp_path / "store", expected)

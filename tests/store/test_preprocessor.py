@@ -16,6 +16,7 @@ import pytest
 
 from flatout.config import load_config
 from flatout.errors import ConfigError, PrepareError, StoreSpaceError, TooManyBadError
+from flatout.source import convert
 from flatout.store import DataPreprocessor, StoreReader, limits, verify
 from flatout.store.engine import InCaller
 from flatout.store.progress import Silent
@@ -349,7 +350,7 @@ def test_items_that_are_dicts_pairs_or_single(tmp_path: Path) -> None:
     assert {name: (str(a.dtype), a.shape) for name, a in sample.items()} == {
         "x": ("float32", (3,)),
         "n": ("int64", ()),
-        "f": ("float32", ()),
+        "f": ("float64", ()),
         "b": ("bool", ()),
         "t": ("uint8", (9,)),
     }
@@ -358,6 +359,23 @@ def test_items_that_are_dicts_pairs_or_single(tmp_path: Path) -> None:
     assert list(store_of(tmp_path / "b", [(array, n) for n in range(4)]).fields) == ["input", "target"]
     assert list(store_of(tmp_path / "c", [array] * 4).fields) == ["input"]
     assert list(store_of(tmp_path / "d", [(array, 1, 2)] * 4).fields) == ["field0", "field1", "field2"]
+
+
+def test_a_store_whose_floats_were_made_float32_goes_on_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As older releases made them of Python's floats."""
+    whole = convert.to_array
+
+    def short(name: str, value: Any) -> Any:
+        return np.asarray(value, np.float32) if isinstance(value, float) else whole(name, value)
+
+    monkeypatch.setattr(convert, "to_array", short)
+    store_of(tmp_path / "a", [{"f": n / 3} for n in range(4)])
+    monkeypatch.setattr(convert, "to_array", whole)
+    grown = store_of(tmp_path / "a", [{"f": n / 3} for n in range(6)])
+    assert [grown.read(n)["f"] for n in range(6)] == [np.float32(n / 3) for n in range(6)]
+    assert grown.fields["f"].dtype == "float32"
 
 
 def test_strings_of_any_length_after_equal_ones(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,8 +17,9 @@ from flatout.cli.places import check_finished, check_manifest
 from flatout.cli.progress import ProgressBar
 from flatout.cli.words import count_text
 from flatout.config import resolve_config
-from flatout.errors import ConfigError
-from flatout.store import FieldSummary, Summary, is_store, summarise_source, summarise_store
+from flatout.errors import ConfigError, StoreError
+from flatout.store import FieldSummary, Summary, is_store, summarise_source, summarise_store, verify
+from flatout.store.task import BadRow
 from flatout.units import bytes_text
 
 SHOWN_BAD = 20
@@ -28,7 +30,11 @@ def stats(
     config: ConfigOption = None,
     base_path: Annotated[Path | None, typer.Option(help="Folder that relative paths start from.")] = None,
     validate_only: Annotated[
-        bool, typer.Option("--validate-only", help="Decode every row, write nothing; exit 1 if any is bad.")
+        bool,
+        typer.Option(
+            "--validate-only",
+            help="Decode every row, or check every sample of a store; write nothing; exit 1 if any is bad.",
+        ),
     ] = False,
     set_: SetOption = None,
     as_json: JsonOption = False,
@@ -36,8 +42,8 @@ def stats(
     """Counts by split and class, shapes, lengths, value ranges, bytes, and memory when cached."""
     if place is None and config is None:
         raise ConfigError("nothing to look at: name a store, a manifest or a folder, or give --config FILE")
-    if place is not None and is_store(Path(place)) and not validate_only:
-        summary = summarise_store(Path(place))
+    if place is not None and is_store(Path(place)):
+        summary = _of_store(Path(place), validate_only)
     else:
         summary = _of_source(place, config, base_path, set_, validate_only)
     emit_json(summary.to_json()) if as_json else _show(summary, validate_only)
@@ -45,6 +51,23 @@ def stats(
         say_error(f"a prepare would stop: {summary.refusal}")
     if summary.refusal or (validate_only and summary.num_bad):
         raise typer.Exit(1)
+
+
+def _of_store(folder: Path, validate: bool) -> Summary:
+    """A store in numbers; validated, what is damaged of it takes the place of the rows that it left out."""
+    if not validate:
+        return summarise_store(folder)
+    with ProgressBar() as progress:
+        report = verify(folder, progress)
+    places = [f"{d.file} sample '{d.key}'" if d.key else d.file for d in report.damage]
+    bad = [BadRow(d.key or "", at, "verify", d.reason) for d, at in zip(report.damage, places, strict=True)]
+    try:
+        summary = summarise_store(folder)
+    except StoreError:
+        if report:
+            raise
+        summary = Summary(str(folder), report.num_samples, {}, (), report.num_shards, report.num_bytes)
+    return replace(summary, num_bad=len(bad), bad=bad)
 
 
 def _of_source(
@@ -103,7 +126,7 @@ def _bad_text(summary: Summary, validated: bool) -> str:
     """How many rows are bad, and how much of a manifest was looked at to know that."""
     bad = f"[red]{summary.num_bad:,}[/red]" if summary.num_bad else "0"
     if summary.num_rows is None:
-        return bad
+        return f"{bad} (every hash and crc was checked)" if validated else bad
     if validated:
         return f"{bad} (every row was decoded)"
     return f"{bad} found: {summary.num_decoded:,} of {summary.num_rows:,} rows decoded, files of all looked for"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from glob import escape
 from os import PathLike, fspath
 from pathlib import Path as FilePath
 from typing import Any
@@ -15,6 +16,10 @@ from flatout.config.layer import Layer, dotted, leaves, put
 PATH_KEYS = frozenset({"manifest", "base_path", "preprocessed_data_dir", "output_dir", "pretrained"})
 """Top-level keys whose text is a path; `manifest` may hold one path a split."""
 
+PATTERN_KEYS = frozenset({"tarred_audio_filepaths"})
+"""Top-level keys whose text, or each of several, is a path with ranges in it: audio_{0..15}.tar."""
+
+_RANGE = re.compile(r"(?:_OP_|[(\[<{])\d+\.\.\d+(?:_CL_|[)\]>}])|\{[^{}]*,[^{}]*\}")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 
@@ -28,9 +33,9 @@ def resolve_paths(
     """
     values: dict[Any, Any] = {}
     for path, value in leaves(layer.values):
-        if path[0] in PATH_KEYS and isinstance(value, str | PathLike):
+        if path[0] in PATH_KEYS | PATTERN_KEYS and isinstance(value, str | PathLike | list):
             try:
-                value = _beside(_expand(fspath(value), environ), folder)
+                value = _resolved(value, folder, environ)
             except KeyError as error:
                 findings.problems.append(
                     f"{layer.describe(path)}: '{dotted(layer.spelling(path))}' is {value!r}, "
@@ -38,6 +43,12 @@ def resolve_paths(
                 )
         put(values, path, value)
     return replace(layer, values=values)
+
+
+def _resolved(value: Any, folder: FilePath | None, environ: Mapping[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_resolved(each, folder, environ) for each in value]
+    return _beside(_expand(fspath(value), environ), folder) if isinstance(value, str | PathLike) else value
 
 
 def _expand(text: str, environ: Mapping[str, str]) -> str:
@@ -51,5 +62,13 @@ def _beside(text: str, folder: FilePath | None) -> str:
     # From the config's own folder both readings are one; the short form is kept.
     if not text or folder is None or "://" in text or folder == FilePath.cwd():
         return text
-    candidate = folder / text
-    return str(candidate) if not FilePath(text).is_absolute() and candidate.exists() else text
+    is_there = not FilePath(text).is_absolute() and _exists(folder, text)
+    return str(folder / text) if is_there else text
+
+
+def _exists(folder: FilePath, text: str) -> bool:
+    """Whether the path, or any file that its ranges may stand for, is below the folder."""
+    parts = _RANGE.split(text)
+    if len(parts) == 1:
+        return (folder / text).exists()
+    return (folder / text).exists() or any(folder.glob("*".join(map(escape, parts))))

@@ -17,12 +17,16 @@ class SplitSection(Section):
 
     column: str | None = None
     """Manifest column that names each row's split; wins over ratios."""
+    empty: Literal["refuse", "divide"] = "refuse"
+    """Rows whose split column is empty: an error, or divided as their group or key says, as in one found."""
     ratios: dict[str, NonNegativeFloat] = Field(default_factory=lambda: {"train": 0.8, "val": 0.1, "test": 0.1})
     """Share of each split; shares are divided by their sum."""
     stratify: str | None = None
     """Manifest column whose classes keep their shares in every split."""
     group: str | None = None
     """Manifest column (patient, speaker) whose rows never stand in two splits."""
+    guess: bool = True
+    """Take a split column and a group that the manifest suggests where none is set; a store does it once."""
     seed: int = 0
     """Another seed, another division."""
     always_train: list[str] = Field(default_factory=list)

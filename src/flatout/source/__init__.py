@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from flatout.source.settle import stored_fields as stored_fields
     from flatout.source.splits import assign_splits as assign_splits
     from flatout.source.splits import normalise_split as normalise_split
+    from flatout.source.splits import rows_without_split as rows_without_split
+    from flatout.source.tarred import absolute_patterns as absolute_patterns
     from flatout.source.value import collect_classes as collect_classes
     from flatout.source.value import read_label as read_label
 
@@ -65,6 +67,8 @@ _HOMES = {
     "stored_fields": "settle",
     "assign_splits": "splits",
     "normalise_split": "splits",
+    "rows_without_split": "splits",
+    "absolute_patterns": "tarred",
     "collect_classes": "value",
     "read_label": "value",
 }

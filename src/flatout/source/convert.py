@@ -17,6 +17,8 @@ class TextBytes(np.ndarray[Any, Any]):
 def to_array(name: str, value: Any) -> Array:
     """Arrays, tensors, PIL images, numbers, strings and nested lists of numbers.
 
+    A float is float64, as torch's default collate has it: a time of day in float32 is off by a minute.
+
     Raises:
         SampleError: the value is none of these, or an array of objects.
     """
@@ -26,8 +28,6 @@ def to_array(name: str, value: Any) -> Array:
         return np.frombuffer(value, np.uint8)
     if isinstance(value, bool | np.bool_):
         return np.asarray(value)
-    if isinstance(value, float):
-        return np.asarray(value, np.float32)  # what torch's default collate would give it, too
     if hasattr(value, "detach") and hasattr(value, "cpu"):  # a torch tensor
         value = value.detach().cpu().numpy()
     try:

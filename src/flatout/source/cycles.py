@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from flatout.errors import SampleError
+from flatout.source.value import is_missing
 from flatout.source.waveform import SLACK_S
 from flatout.types import Array
 
@@ -50,6 +51,11 @@ def parse_starts(value: Any) -> list[float] | None:
     except (TypeError, ValueError) as error:
         raise SampleError("transform", f"cycle starts must be numbers, got {value!r}") from error
     return [float(time) for time in times.ravel()]
+
+
+def is_path(value: Any) -> bool:
+    """Whether a cell with a row's cycles names a file: a text, and no start times."""
+    return isinstance(value, str) and not is_missing(value) and parse_starts(value) is None
 
 
 def spans_from_starts(starts: Sequence[float]) -> list[Span]:

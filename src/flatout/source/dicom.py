@@ -25,9 +25,9 @@ from flatout.source.dicom_file import (
 )
 from flatout.source.dicom_plane import TAGS, Plane, planes_of
 from flatout.source.files import SourceFile
+from flatout.source.series import SUFFIXES, is_dicom_name
 from flatout.types import Array, Decoded, Limits
 
-_SUFFIXES = {".dcm", ".dicom", ".ima"}
 # Positions are written with few digits: steps may differ by 2 % of the slice distance, or by 0.01 mm.
 _STEP_TOLERANCE = 0.02
 _STEP_TOLERANCE_MM = 0.01
@@ -88,25 +88,39 @@ def _inverted(pixels: Array, num_bits: int) -> Array:
 
 
 def _slice_files(folder: Path) -> list[Path]:
-    """The folder's DICOM files by name. Others are left alone, unless they are called like a slice."""
+    """The folder's DICOM files by name. Others are left alone, unless they are called like a slice.
+
+    Raises:
+        SampleError: one that is, and is not: a volume without its last slice looks like a whole one.
+    """
     try:
         with os.scandir(folder) as entries:
             found = sorted((entry for entry in entries if not entry.is_dir()), key=lambda entry: entry.name)
     except OSError as error:
         raise SampleError("find", f"{folder}: {error.strerror or error}") from error
-    paths = []
+    paths: list[Path] = []
+    others: list[str] = []
     for entry in found:
         path = Path(entry.path)
         if entry.name.upper() == "DICOMDIR" or entry.name.startswith("."):
             continue
         if not _starts_as_dicom(path):
-            if path.suffix.lower() in _SUFFIXES:
-                raise SampleError("decode", f"{entry.name} is called like a slice but is no DICOM file")
+            others.append(entry.name)
             continue
         if entry.is_symlink() and path.resolve().parent != folder.resolve():
             raise SampleError("find", f"{entry.name} is a link that leaves the folder of the series; copy it")
         paths.append(path)
+    # Names of slices are numbered, or all are not: LICENSE beside IM0001 is none.
+    are_numbered = all(_has_digit(path.name) for path in paths)
+    for name in others:
+        if name.lower().endswith(SUFFIXES) or (is_dicom_name(name) and (_has_digit(name) or not are_numbered)):
+            state = "empty" if not (folder / name).stat().st_size else "no DICOM file"
+            raise SampleError("decode", f"{name} is called like a slice but is {state}")
     return paths
+
+
+def _has_digit(name: str) -> bool:
+    return any(char.isdigit() for char in name)
 
 
 def _starts_as_dicom(path: Path) -> bool:
@@ -224,9 +238,13 @@ def _stack(planes: Sequence[Plane], folder: Path, limits: Limits) -> Array:
         pixels = rescale(frames[plane.frame], plane.slope, plane.intercept)
         if volume is None:
             volume = np.empty((len(planes), *pixels.shape), np.float32 if is_rescaled else pixels.dtype)
-        if pixels.shape != volume.shape[1:] or not np.can_cast(pixels.dtype, volume.dtype, "same_kind"):
+        # "same_kind" alone would let 16 bits wrap in a volume of 8, and unsigned ones in a signed one.
+        fits = np.can_cast(pixels.dtype, volume.dtype, "same_kind" if is_rescaled else "no")
+        if pixels.shape != volume.shape[1:] or not fits:
             raise SampleError(
-                "decode", f"{name} has {pixels.shape} {pixels.dtype} pixels, {planes[0].name} others"
+                "decode",
+                f"the slices differ in their pixels: {planes[0].name} has {volume.shape[1:]} {volume.dtype}, "
+                f"{name} {pixels.shape} {pixels.dtype}",
             )
         volume[at] = pixels
     if volume is None:

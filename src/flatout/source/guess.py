@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 from pydantic import TypeAdapter
 
 from flatout.config.fields import AnyField
+from flatout.config.source import SplitSection
 from flatout.source.arrow import as_text
 from flatout.source.columns import common_suffix, first_values, kinds_by_suffix
 from flatout.source.judge import LABEL_WORDS, judge_column, mostly_empty, num_distinct, words_of
-from flatout.source.manifest import Manifest
+from flatout.source.manifest import Manifest, find_split_column
 from flatout.source.splits import normalise_split
 
 MASK_WORDS = {
@@ -81,7 +82,7 @@ class Guess:
         self.told["column", column] = f"column '{column}' is not used: {why}; set {setting} to use it"
 
 
-def guess_fields(manifest: Manifest) -> Guess:
+def guess_fields(manifest: Manifest, splits: SplitSection = SplitSection()) -> Guess:  # noqa: B008  frozen
     """Fields for a manifest's columns: paths by suffix, lists as sequences, the rest by name and type.
 
     Every column is a field, the key, the split, the group, or has a note on why it is none of them.
@@ -90,11 +91,15 @@ def guess_fields(manifest: Manifest) -> Guess:
     _add_paths(guess, manifest)
     _add_lists(guess, manifest)
     groups = _group_columns(manifest)
-    told = {*manifest.path_columns, guess.split_column, *groups, *_segment_columns(guess)}
+    # Names of splits make no classes, even where they may not divide.
+    split_column = guess.split_column or find_split_column(manifest.table)
+    told = {*manifest.path_columns, split_column, *groups, *_segment_columns(guess), *manifest.cycle_columns}
     for name in manifest.table.column_names:
         if name not in told:
             _add_column(guess, manifest, name)
-    _choose_group(guess, manifest.table, groups)
+    _choose_group(guess, manifest.table, groups, splits)
+    for name in manifest.cycle_columns:
+        guess.told["column", name] = f"column '{name}' says where cycles start"
     for name in manifest.table.column_names:
         if not any(f"'{name}'" in note for note in (*manifest.notes, *guess.notes)):
             guess.pass_over(name, "nothing here uses it", f"fields.{name}.kind")
@@ -203,12 +208,14 @@ def _group_columns(manifest: Manifest) -> list[str]:
     return [name for name, found in words.items() if found & GROUP_WORDS and not found & LABEL_WORDS]
 
 
-def _choose_group(guess: Guess, table: pa.Table, names: Sequence[str]) -> None:
+def _choose_group(guess: Guess, table: pa.Table, names: Sequence[str], splits: SplitSection) -> None:
     """The first of these columns that can be divided by, with a word on why the others are not."""
     for name in names:
         num_groups = num_distinct(table[name])
-        if guess.group_column is not None:
-            why = f"splits keep each '{guess.group_column}' together already"
+        if name == splits.group:
+            _keep_together(guess, name, num_groups)
+        elif (chosen := splits.group or guess.group_column) is not None:
+            why = f"splits keep each '{chosen}' together already"
             guess.pass_over(name, why, f"splits.group: {name}")
         elif pa.types.is_floating(table[name].type):
             guess.pass_over(name, "it has the name of a group, but fractions", f"splits.group: {name}")
@@ -220,9 +227,15 @@ def _choose_group(guess: Guess, table: pa.Table, names: Sequence[str]) -> None:
             guess.told["group", name] = (
                 f"WARNING: values of '{name}' stand in more than one split: samples may leak"
             )
+        elif not splits.guess:
+            guess.pass_over(name, "the splits were made without it", f"splits.group: {name}")
         else:
-            guess.group_column = name
-            guess.told["group", name] = f"splits keep each '{name}' together ({num_groups:,} groups)"
+            _keep_together(guess, name, num_groups)
+
+
+def _keep_together(guess: Guess, name: str, num_groups: int) -> None:
+    guess.group_column = name
+    guess.told["group", name] = f"splits keep each '{name}' together ({num_groups:,} groups)"
 
 
 def _leaks(table: pa.Table, split_column: str, group_column: str) -> bool:

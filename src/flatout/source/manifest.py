@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from flatout.config.fields import AnyField
 from flatout.config.source import SourceSettings
-from flatout.errors import ManifestError
+from flatout.errors import ManifestError, SampleError
 from flatout.source.digests import digest_rows
 from flatout.source.key_rule import KeyRule
 from flatout.source.keys import ID_NAMES, choose_keys
 from flatout.source.label_sets import read_label_set
 from flatout.source.lists import ListColumns
 from flatout.source.parts import Part, join_parts, read_part, split_tables
+from flatout.source.paths import find_path
 from flatout.source.splits import known_splits, normalise_split
 from flatout.source.tarred import TarIndex, expand_tars, index_tars
 from flatout.source.wanted import check_columns
@@ -62,6 +63,8 @@ class Manifest:
     """Where the keys come from, see `KeyRule`: given to the next run, it keeps every row's key."""
     tables: tuple[Path, ...] = ()
     """Files that the rows stand in; none where they are the files of a folder."""
+    cycle_columns: tuple[str, ...] = ()
+    """Columns with a row's cycles: a cell is start times, or a path if it cannot be these."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -86,13 +89,19 @@ class Manifest:
         return [Row(key, row) for key, row in zip(keys, values, strict=True)]
 
     def cells(self, column: str, indices: Sequence[int] | NDArray[np.integer[Any]]) -> list[Any]:
-        """One column of these rows as Python values: None for null, SourceFile for members of a tar."""
+        """What these rows hold in a path column: None for no path, SourceFile for members of a tar."""
         picked = np.asarray(indices, np.int64)
         values: list[Any] = self.table[column].take(pa.array(picked)).to_pylist()
+        if column in self.cycle_columns:
+            values = [value if self.names_file(column, value) else None for value in values]
         if self.tar is None or column != self.tar.column:
             return values
         pairs = zip(picked.tolist(), values, strict=True)
         return [None if value is None else self.tar.file_of(at, value) for at, value in pairs]
+
+    def names_file(self, column: str, value: Any) -> bool:
+        """Whether the value of a path column is one."""
+        return value is not None and (column not in self.cycle_columns or _is_cycle_path(value))
 
     def digests(self, columns: Sequence[str]) -> NDArray[np.uint64]:
         """A hash of each row's values in these columns, lists by content; see `digest_rows`."""
@@ -132,17 +141,17 @@ def read_manifest(source: SourceSettings) -> Manifest:
     if source.tarred_audio_filepaths:
         column = _audio_column(joined.table, fields)
         tars = expand_tars(source.tarred_audio_filepaths, joined.base)
-        tar, tar_notes = index_tars(joined.table, column, tars)
+        tar, tar_notes = index_tars(joined.table, column, tars, *_parts_of_files(parts, joined.base, source))
         notes += tar_notes
         joined = replace(joined, path_columns=tuple(dict.fromkeys([column, *joined.path_columns])))
     # Where fields are guessed one may have the name of a guess, whose column is another.
     settled = {} if source.guesses_fields else fields
     check_columns(joined.table.column_names, settled, source, joined.lists.names if joined.lists else ())
-    keys, rule = choose_keys(
-        joined.table, joined.path_columns, source.key_column, joined.lists, source.key_rule
-    )
-    split_column = _split_column(joined.table, source)
-    notes += [rule.told, *([f"splits: column '{split_column}'"] if split_column else [])]
+    cycles = tuple(name for name in _cycle_columns(fields) if name in joined.table.column_names)
+    paths = [name for name in joined.path_columns if name not in cycles or not _holds_times(joined.table[name])]
+    keys, rule = choose_keys(joined.table, paths, source.key_column, joined.lists, source.key_rule)
+    split_column = _split_column(joined.table, source, named)
+    notes += [rule.told, *_told_split(joined.table, split_column)]
     table = joined.table.combine_chunks() if joined.table.num_columns else joined.table
     return Manifest(
         table,
@@ -155,6 +164,7 @@ def read_manifest(source: SourceSettings) -> Manifest:
         split_column,
         str(rule),
         tuple(path for _, path in named if path.is_file()),
+        cycles,
     )
 
 
@@ -196,8 +206,9 @@ def _read(path: Path, split: str | None, source: SourceSettings) -> Part:
         part = read_part(path, base, {name.lower() for name in text if name}, source.allow_outside_base)
     if fields:
         named = [c for c in _path_columns(fields) if c in part.table.column_names]
+        named = [c for c in named if c not in _cycle_columns(fields) or _holds_paths(part.table[c])]
         part = replace(part, path_columns=tuple(dict.fromkeys(_in_order(source, named, part.path_columns))))
-    return part.with_split(split, source.splits.column or "split") if split else part
+    return part.with_split(split, source.splits.column or SPLIT_NAMES[0]) if split else part
 
 
 def _in_order(source: SourceSettings, named: Sequence[str], found: Sequence[str]) -> Sequence[str]:
@@ -217,9 +228,31 @@ def _path_columns(fields: Mapping[str, AnyField]) -> list[str]:
     for name, field in fields.items():
         if field.kind in PATH_KINDS or (field.kind == "sequence" and (field.column or not field.columns)):
             found.append(field.column or name)
-        if field.kind == "signal" and field.cycle_column:
-            found.append(field.cycle_column)
+        found += _cycle_columns({name: field})
     return found
+
+
+def _cycle_columns(fields: Mapping[str, AnyField]) -> list[str]:
+    return [f.cycle_column for f in fields.values() if f.kind == "signal" and f.cycle_column]
+
+
+def _holds_paths(column: pa.ChunkedArray) -> bool:
+    """Whether any cell of a column of cycles is a path.
+
+    Start times are values: looked for as files they would never be up to date, and in a key they would change
+    it with every correction.
+    """
+    return any(_is_cycle_path(value) for value in column.to_pylist())
+
+
+def _holds_times(column: pa.ChunkedArray) -> bool:
+    return any(value is not None and not _is_cycle_path(value) for value in column.to_pylist())
+
+
+def _is_cycle_path(value: Any) -> bool:
+    from flatout.source.cycles import is_path
+
+    return is_path(value)
 
 
 def _audio_column(table: pa.Table, fields: Mapping[str, AnyField]) -> str:
@@ -230,10 +263,46 @@ def _audio_column(table: pa.Table, fields: Mapping[str, AnyField]) -> str:
     raise ManifestError(f"tarred audio: no column names the members; wanted {', '.join(AUDIO_COLUMNS)}")
 
 
-def _split_column(table: pa.Table, source: SourceSettings) -> str | None:
-    """The column that names the splits: as set, or one with such a name and only such values."""
+def _parts_of_files(
+    parts: Sequence[Part], base: Path, source: SourceSettings
+) -> tuple[list[slice], Callable[[str], bool]]:
+    """The rows of each of several manifests, and what tells whether a file is there: not all may be tarred."""
+    ends = np.cumsum([part.num_rows for part in parts]).tolist()
+    rows = [slice(end - part.num_rows, end) for part, end in zip(parts, ends, strict=True)]
+
+    def is_file(name: str) -> bool:
+        try:
+            find_path(name, str(base), source.allow_outside_base)
+        except (OSError, SampleError):
+            return False
+        return True
+
+    return (rows if len(parts) > 1 else []), is_file
+
+
+def _split_column(
+    table: pa.Table, source: SourceSettings, named: Sequence[tuple[str | None, Path]]
+) -> str | None:
+    """The column that names the splits: as set, that of one manifest a split, or what is found."""
     if source.splits.column is not None:
         return source.splits.column
+    if any(split is not None for split, _ in named):
+        return SPLIT_NAMES[0]
+    return find_split_column(table) if source.splits.guess else None
+
+
+def _told_split(table: pa.Table, column: str | None) -> list[str]:
+    if column is not None:
+        return [f"splits: column '{column}'"]
+    if (found := find_split_column(table)) is None:
+        return []
+    return [
+        f"column '{found}' is not used: the splits were made without it; set splits.column: {found} to use it"
+    ]
+
+
+def find_split_column(table: pa.Table) -> str | None:
+    """A column with the name of a split column and only names of splits in it."""
     for name in table.column_names:
         if name.lower() in SPLIT_NAMES and known_splits(table[name].unique().to_pylist()):
             return str(name)

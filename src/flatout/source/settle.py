@@ -34,7 +34,7 @@ def settle_fields(settings: SourceSettings, manifest: Manifest) -> tuple[Manifes
         return manifest, Guess(fields=stored_fields(settings.fields))
     if not settings.guesses_fields:
         return manifest, Guess(fields=_as_given(settings.fields))
-    guess = guess_fields(manifest)
+    guess = guess_fields(manifest, settings.splits)
     if not settings.fields:
         return manifest, guess
     named = {name: s for name, s in settings.fields.items() if s.column or getattr(s, "columns", None)}

@@ -52,7 +52,8 @@ def assign_splits(
 ) -> NDArray[np.str_]:
     """The split name of every key, in order.
 
-    `column`: the manifest's own split names, which win over ratios. `groups`: rows of one group share a
+    `column`: the manifest's own split names, which win over ratios; a row that has none is refused, or
+    divided (`settings.empty`) as its group is, else by ratios. `groups`: rows of one group share a
     split; a missing group stands for itself. `classes`: every class is divided on its own (without groups;
     a group may hold several classes). `hashes`: `key_hashes(keys)` where the caller has them already.
 
@@ -61,7 +62,10 @@ def assign_splits(
         ConfigError: the ratios are all 0.
     """
     if column is not None:
-        splits = _from_column(column, settings.ratios)
+        splits = _from_column(column, settings)
+        if (unnamed := splits == "").any():
+            rest = assign_splits(keys, settings, groups=groups, classes=classes, hashes=hashes)
+            splits = np.where(unnamed, _as_their_group(splits, groups, rest), splits)
         if groups is not None:
             _refuse_leak(splits, groups)
         return splits
@@ -74,20 +78,49 @@ def assign_splits(
     return _by_threshold(_mixed(own ^ _seed_hash(settings.seed)), settings.ratios)
 
 
-def _from_column(column: Column, ratios: Mapping[str, float]) -> NDArray[np.str_]:
-    codes, names = _encoded(column)
-    if (codes < 0).any():
+def rows_without_split(column: Column) -> NDArray[np.int64]:
+    """Positions of the rows whose split column is empty."""
+    return np.flatnonzero(_named(column)[0] < 0)
+
+
+def _from_column(column: Column, settings: SplitSection) -> NDArray[np.str_]:
+    """The split that each row names; "" where it names none and is to be divided."""
+    codes, splits = _named(column)
+    if (codes < 0).any() and settings.empty == "refuse":
         row = int(np.argmax(codes < 0)) + 1
-        raise ManifestError(f"{(codes < 0).sum():,} rows name no split (the first is row {row})")
-    splits = [normalise_split(name) for name in names]
-    known = {"train", "val", "test", *map(normalise_split, ratios)}
-    unknown = [name for name, split in zip(names, splits, strict=True) if split not in known]
+        raise ManifestError(
+            f"{(codes < 0).sum():,} rows name no split (the first is row {row}); name one, or set "
+            "splits.empty: divide to have them divided by ratios"
+        )
+    known = {"train", "val", "test", *map(normalise_split, settings.ratios)}
+    unknown = [name for name, split in splits.items() if split and split not in known]
     if unknown:
         told = ", ".join(repr(name) for name in unknown[:5]) + (", ..." if len(unknown) > 5 else "")
         raise ManifestError(
             f"unknown split names {told}; known: {', '.join(sorted(known))}. Add others to splits.ratios"
         )
-    return np.array(splits, dtype=np.str_)[codes] if len(splits) else np.empty(0, np.str_)
+    return np.array([*splits.values(), ""], dtype=np.str_)[codes]  # an empty cell's -1 is the last
+
+
+def _named(column: Column) -> tuple[NDArray[np.int64], dict[str, str]]:
+    """A code for each row (-1: it names no split), and the names that they stand for with their splits."""
+    codes, names = _encoded(column)
+    splits = {name: normalise_split(name) for name in names}
+    codes[np.isin(codes, [at for at, split in enumerate(splits.values()) if not split])] = -1
+    return codes, splits
+
+
+def _as_their_group(
+    splits: NDArray[np.str_], groups: Column | None, otherwise: NDArray[np.str_]
+) -> NDArray[np.str_]:
+    """The split that other rows of each row's group name: else its group would stand in two."""
+    if groups is None:
+        return otherwise
+    codes, names = _encoded(groups)
+    of_group = np.full(len(names) + 1, "", splits.dtype)
+    is_known = (splits != "") & (codes >= 0)
+    of_group[codes[is_known]] = splits[is_known]
+    return np.where(of_group[codes] != "", of_group[codes], otherwise)
 
 
 def _refuse_leak(splits: NDArray[np.str_], groups: Column) -> None:
@@ -103,7 +136,8 @@ def _refuse_leak(splits: NDArray[np.str_], groups: Column) -> None:
         num_leaks = len(np.unique(twice))
         raise ManifestError(
             f"group '{names[int(twice[0])]}' stands in {told} ({num_leaks:,} such groups): its samples would "
-            "leak between splits. Correct the split column, or leave out splits.group"
+            "leak between splits. Correct the split column, or leave out splits.group (if an earlier prepare "
+            "chose it, --force divides anew)"
         )
 
 

@@ -98,11 +98,9 @@ def _read_csv(path: Path, delimiter: str, text_columns: Collection[str]) -> Tabl
 def _read_header(path: Path, delimiter: str) -> tuple[list[str], str]:
     """Column names as written, and the delimiter: Excel writes `;` instead of `,` in half of Europe."""
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            lines = (line for line in file if line.strip())
-            names = next(csv.reader(lines, delimiter=delimiter), None)
-            if delimiter == "," and names and len(names) == 1 and ";" in names[0]:
-                return names[0].split(";"), ";"
+        names = _first_row(path, delimiter)
+        if delimiter == "," and names and len(names) == 1 and ";" in names[0]:
+            names, delimiter = _first_row(path, ";"), ";"
     except UnicodeDecodeError:
         raise _bad_encoding(path) from None
     except csv.Error as error:
@@ -110,6 +108,12 @@ def _read_header(path: Path, delimiter: str) -> tuple[list[str], str]:
     if not names:
         raise ManifestError(f"{path} is empty; a first line with column names is wanted")
     return names, delimiter
+
+
+def _first_row(path: Path, delimiter: str) -> list[str] | None:
+    """The cells of the first line that is not empty, without their quotes; None of an empty file."""
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        return next(csv.reader((line for line in file if line.strip()), delimiter=delimiter), None)
 
 
 def _plain_names(names: list[str], path: Path) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,12 @@ from flatout.source.files import SourceFile
 MAX_TARS = 100_000
 """Most files that a range such as {0..511} may stand for."""
 
+PLAIN = -2
+"""In place of a tar's number: the row's path is a file of its own."""
+
+NUM_LOOKED = 8
+"""Rows of a manifest whose files are looked for before all of it are taken for plain files."""
+
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*,[^{}]*)\}")
 _SEGMENT = r"-sub\d+(\.[^./]*)$"
 
@@ -35,16 +41,18 @@ class TarIndex:
     column: str
     tars: tuple[Path, ...]
     tar_of: NDArray[np.int32]
-    """Tar file of each row; -1 where no tar file has such a member (or several do)."""
+    """Tar file of each row; -1 where no tar file has such a member (or several do), PLAIN for a file beside."""
     offset: NDArray[np.int64]
     size: NDArray[np.int64]
 
     def take(self, indices: NDArray[np.int64]) -> TarIndex:
         return replace(self, tar_of=self.tar_of[indices], offset=self.offset[indices], size=self.size[indices])
 
-    def file_of(self, index: int, name: str) -> SourceFile:
-        """The member of one row. Where there is none: a file that cannot exist and says so when read."""
+    def file_of(self, index: int, name: str) -> SourceFile | str:
+        """The member of one row, or its path. Where there is no member: a file that says so when read."""
         tar = int(self.tar_of[index])
+        if tar == PLAIN:
+            return name
         if tar < 0:
             # A path below a regular file never opens, whatever stands in the folder.
             shown = Path(name).name.replace("\0", "?")[:100]
@@ -62,11 +70,21 @@ class _Members:
     size: NDArray[np.int64]
 
 
-def index_tars(table: pa.Table, column: str, tars: Sequence[Path]) -> tuple[TarIndex, list[str]]:
+def index_tars(
+    table: pa.Table,
+    column: str,
+    tars: Sequence[Path],
+    parts: Sequence[slice] = (),
+    is_file: Callable[[str], bool] = lambda name: False,
+) -> tuple[TarIndex, list[str]]:
     """Where each row's member stands, and notes on what is missing or odd.
 
     A name is looked for as it is (in the row's own `shard_id` first, then anywhere), then without NeMo's
     `-sub1` that marks a further segment of one file, then by its last part alone.
+
+    Args:
+        parts: rows of one manifest each, of which some may be of plain files: those without a member of its
+            full name, where `is_file` knows one of the first.
 
     Raises:
         ManifestError: a tar file is missing, compressed, or no tar file.
@@ -77,16 +95,20 @@ def index_tars(table: pa.Table, column: str, tars: Sequence[Path]) -> tuple[TarI
     own_shards = pa.array([_shard_number(path) for path in tars], pa.large_string())
     found = np.full(len(wanted), -1, np.int64)
     whole = pc.replace_substring_regex(wanted, _SEGMENT, r"\1")
-    for names, have in (
-        (wanted, members.names),
-        (whole, members.names),
-        (_last(whole), _last(members.names)),
-    ):
+
+    def look(names: pa.Array, have: pa.Array) -> None:
         if shards is not None:
             have_shards = own_shards.take(pa.array(members.tar_of))
             _fill(found, _pair(shards, names), _pair(have_shards, have))
         _fill(found, names, have)
-    missing = found < 0
+
+    look(wanted, members.names)
+    look(whole, members.names)
+    is_plain = _plain_rows(found, wanted, parts, is_file)
+    look(_last(whole), _last(members.names))
+    if is_plain.any():
+        notes.append(f"{is_plain.sum():,} rows name files of their own, not members of the tar files")
+    missing = (found < 0) & ~is_plain
     if missing.any():
         first = table[column][int(np.argmax(missing))].as_py()
         notes.append(
@@ -95,11 +117,22 @@ def index_tars(table: pa.Table, column: str, tars: Sequence[Path]) -> tuple[TarI
     index = TarIndex(
         column,
         tuple(tars),
-        np.where(missing, -1, _at(members.tar_of, found)).astype(np.int32),
+        np.select([is_plain, missing], [PLAIN, -1], _at(members.tar_of, found)).astype(np.int32),
         _at(members.offset, found),
         _at(members.size, found),
     )
     return index, notes
+
+
+def _plain_rows(
+    found: NDArray[np.int64], names: pa.Array, parts: Sequence[slice], is_file: Callable[[str], bool]
+) -> NDArray[np.bool_]:
+    """Rows of the parts that are not tarred. By a name's last part alone they would get another's recording."""
+    is_plain = np.zeros(len(found), bool)
+    for part in parts:
+        first = names[part].drop_null().slice(0, NUM_LOOKED).to_pylist()
+        is_plain[part] = not (found[part] >= 0).any() and any(map(is_file, first))
+    return is_plain
 
 
 def expand_tars(patterns: str | Sequence[str], base: Path) -> list[Path]:
@@ -110,17 +143,26 @@ def expand_tars(patterns: str | Sequence[str], base: Path) -> list[Path]:
     names = [name for pattern in _listed(patterns) for name in _expand(_braces(pattern))]
     if not names:
         raise ManifestError("tarred_audio_filepaths is empty; name at least one tar file")
-    paths = []
-    for name in names:
-        below = base / Path(name).expanduser()
-        here = Path(name).expanduser().absolute()
-        paths.append(here if here.is_file() and not below.is_file() else below)
+    paths = [_placed(name, name, base) for name in names]
     missing = [path for path in paths if not path.is_file()]
     if missing:
         raise ManifestError(
             f"tarred_audio_filepaths: {len(missing):,} of {len(paths):,} are missing: {missing[0]}"
         )
     return paths
+
+
+def absolute_patterns(patterns: str | Sequence[str], base: Path) -> str | list[str]:
+    """The same patterns so that they name the same tar files from any folder."""
+    found = [str(_placed(pattern, _expand(_braces(pattern))[0], base)) for pattern in _listed(patterns)]
+    return found[0] if isinstance(patterns, str) else found
+
+
+def _placed(path: str, file: str, base: Path) -> Path:
+    """The path from `base`, or from the current folder where only that has the file."""
+    below, here = (start / Path(file).expanduser() for start in (base, Path.cwd()))
+    start = Path.cwd() if here.is_file() and not below.is_file() else base
+    return (start / Path(path).expanduser()).absolute()
 
 
 def _listed(patterns: str | Sequence[str]) -> list[str]:

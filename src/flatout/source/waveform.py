@@ -163,9 +163,15 @@ def filter_band(signal: Array, sections: Array) -> Array:
 
 
 def check_varies(signal: Array) -> None:
-    """Refuse a signal whose values are all the same, which no scale of its own can normalise."""
-    if signal.max() == signal.min():
-        raise SampleError("transform", f"the signal is constant ({signal.flat[0]:g}) and cannot be normalised")
+    """Refuse a signal whose finite values are all the same, which no scale of its own can normalise."""
+    low, high = signal.min(), signal.max()
+    if not (math.isfinite(low) and math.isfinite(high)):
+        values = _finite(signal)
+        if not values.size:
+            return
+        low, high = values.min(), values.max()
+    if low == high:
+        raise SampleError("transform", f"the signal is constant ({low:g}) and cannot be normalised")
 
 
 def scale_fixed(signal: Array, mean: float | list[float], std: float | list[float]) -> Array:
@@ -181,17 +187,32 @@ def _per_channel(signal: Array, value: float | list[float], what: str) -> Array:
 
 
 def scale_sample(signal: Array) -> Array:
-    """Mean 0 and deviation 1 over all channels together, so that their ratio stays."""
+    """Mean 0 and deviation 1 of the finite values of all channels together, so that their ratio stays."""
     check_varies(signal)
-    return (signal - float(signal.mean(dtype=np.float64))) / float(signal.std(dtype=np.float64))
+    mean, values = float(signal.mean(dtype=np.float64)), signal
+    if not math.isfinite(mean):
+        values = _finite(signal)
+        if not values.size:
+            return signal
+        mean = float(values.mean(dtype=np.float64))
+    return (signal - mean) / float(values.std(dtype=np.float64))
 
 
 def scale_percentiles(signal: Array, percentiles: tuple[float, float]) -> Array:
-    """The two percentiles of the sample become 0 and 1; values beyond them lie beyond."""
-    low, high = (float(value) for value in np.percentile(signal, percentiles))
+    """The two percentiles of the sample's finite values become 0 and 1; values beyond them lie beyond."""
+    values = _finite(signal)
+    if not values.size:
+        return signal
+    low, high = (float(value) for value in np.percentile(values, percentiles))
     if low == high:
         raise SampleError("transform", f"percentiles {percentiles} are both {low:g}: nothing to normalise by")
     return (signal - low) / (high - low)
+
+
+def _finite(signal: Array) -> Array:
+    """The finite values; the signal itself where all of it is finite."""
+    is_finite = np.isfinite(signal)
+    return signal if is_finite.all() else signal[is_finite]
 
 
 def scale_unit(signal: Array, full_scale: tuple[float, float]) -> Array:

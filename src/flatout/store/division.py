@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from flatout.config.fields import UNSETTLED
 from flatout.config.source import SplitSection
-from flatout.source import Manifest, assign_splits, key_hashes, normalise_split
+from flatout.source import Manifest, assign_splits, key_hashes, normalise_split, rows_without_split
 from flatout.types import Array
 
 TRAIN = "train"
@@ -30,14 +31,35 @@ class Division:
 
 def divide(manifest: Manifest, hashes: Array, settings: SplitSection) -> Division:
     """Divide the rows by the manifest's own split, else by ratios, of which train is filled first."""
-    column = _column(manifest, settings.column or manifest.split_column)
+    name = settings.column or manifest.split_column
+    column = _column(manifest, name)
     groups = _column(manifest, settings.group)
     classes = _column(manifest, settings.stratify)
     splits = assign_splits(
         manifest.keys, settings, hashes=hashes, column=column, groups=groups, classes=classes
     )
-    found = Division(splits, _group_hashes(hashes, groups), settings)
+    notes = (*_told_unnamed(manifest, name), *_told_unstratified(settings, name))
+    found = Division(splits, _group_hashes(hashes, groups), settings, notes)
     return found if column is not None else _with_train(found, manifest.keys, groups)
+
+
+def _told_unnamed(manifest: Manifest, name: str | None) -> list[str]:
+    """That rows without a split of their own were divided, and how."""
+    if name is None or not len(empty := rows_without_split(manifest.table[name])):
+        return []
+    first = manifest.keys[int(empty[0])].as_py()
+    return [
+        f"{len(empty):,} rows name no split in '{name}' (the first is '{first}'): they are divided as the "
+        "rest of their group, else by ratios"
+    ]
+
+
+def _told_unstratified(settings: SplitSection, name: str | None) -> list[str]:
+    """That classes do not count: neither a column nor whole groups can be divided by them."""
+    divided_by = name or settings.group
+    if settings.stratify is None or divided_by is None:
+        return []
+    return [f"splits.stratify: '{settings.stratify}' has no effect: rows are divided by '{divided_by}'"]
 
 
 def divide_items(manifest: Manifest, hashes: Array, settings: SplitSection) -> Division:
@@ -51,6 +73,31 @@ def keep_in_train(settings: SplitSection, recorded: Mapping[str, Any]) -> SplitS
     before = (recorded.get("splits") or {}).get("always_train") or ()
     names = list(dict.fromkeys([*before, *settings.always_train]))
     return settings.model_copy(update={"always_train": names})
+
+
+def recorded_splits(splits: SplitSection, settings: Mapping[str, Any]) -> SplitSection:
+    """The settings with the columns that a store was divided by, where they name none themselves.
+
+    That it was divided without one counts as well: a tenth patient must not move every sample. A row that
+    names no split in a column of the store is divided by itself, which moves no other.
+    """
+    recorded = settings.get("splits")
+    if not recorded or splits.column not in (None, recorded.get("column")):
+        return splits  # another column is another division: a group that was found may not fit it
+    update: dict[str, Any] = {"group": splits.group or recorded.get("group")}
+    if splits.column is None and recorded.get("column") is not None:
+        update |= {"column": recorded["column"], "empty": "divide"}
+    if "guess" in recorded or _guessed_fields(settings):
+        update["guess"] = False
+    return splits.model_copy(update=update)
+
+
+def _guessed_fields(settings: Mapping[str, Any]) -> bool:
+    """Whether a store's fields were guessed: only then did older stores keep a split column they found."""
+    if settings.get("transform") is not None or settings.get("guess_fields") is not None:
+        return bool(settings.get("guess_fields")) and settings.get("transform") is None
+    kinds = [(section or {}).get("kind", "auto") for section in (settings.get("fields") or {}).values()]
+    return not kinds or any(kind in UNSETTLED for kind in kinds)
 
 
 def _with_train(found: Division, keys: Any, groups: Any) -> Division:
@@ -72,7 +119,10 @@ def _with_train(found: Division, keys: Any, groups: Any) -> Division:
         found,
         splits=np.where(found.groups == found.groups[first], TRAIN, splits),
         settings=found.settings.model_copy(update={"always_train": [*always, name]}),
-        notes=(f"'{name}' is {TRAIN} instead of {before}, or {TRAIN} would be empty; it stays there",),
+        notes=(
+            *found.notes,
+            f"'{name}' is {TRAIN} instead of {before}, or {TRAIN} would be empty; it stays there",
+        ),
     )
 
 

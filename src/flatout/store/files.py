@@ -37,9 +37,13 @@ def sync_file(descriptor: int) -> None:
     if sys.platform == "darwin":  # fsync there only hands the bytes to the drive's cache
         import fcntl
 
-        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-    else:
-        os.fsync(descriptor)
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+        except OSError as error:  # network and FAT mounts do not know it; fsync is all they have
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
+                raise
+    os.fsync(descriptor)
 
 
 def sync_folder(folder: Path) -> None:

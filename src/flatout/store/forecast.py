@@ -143,7 +143,7 @@ def _why_missing(job: Job, row: Row, allow_outside: bool) -> str:
     """Which file it is, and what is wrong with it."""
     for column in job.manifest.path_columns:
         cell = row.values.get(column)
-        if cell is None or column not in job.columns:
+        if column not in job.columns or not job.manifest.names_file(column, cell):
             continue
         try:
             if isinstance(cell, SourceFile):

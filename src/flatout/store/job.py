@@ -11,7 +11,7 @@ from typing import Any
 from flatout.config import Config
 from flatout.config.fields import AnyField, FieldSection, LabelField
 from flatout.config.prepare import PrepareSettings
-from flatout.config.source import SourceSettings
+from flatout.config.source import SourceSettings, SplitSection
 from flatout.errors import ConfigError
 from flatout.source import (
     DatasetMaker,
@@ -19,6 +19,7 @@ from flatout.source import (
     Manifest,
     SampleMaker,
     TransformMaker,
+    absolute_patterns,
     collect_classes,
     doubtful_classes,
     key_hashes,
@@ -28,7 +29,7 @@ from flatout.source import (
     settle_fields,
     stored_fields,
 )
-from flatout.store.division import divide, divide_items, keep_in_train
+from flatout.store.division import divide, divide_items, keep_in_train, recorded_splits
 from flatout.store.field_parts import code_params, field_parts
 from flatout.store.fingerprint import Fingerprint, fingerprint_callable, fingerprint_settings
 from flatout.store.task import Task
@@ -80,17 +81,11 @@ def job_from_config(config: Config, known_classes: Mapping[str, Sequence[str]] |
     sys_path = import_folders(config)
     manifest, settled = settle_fields(config, read_manifest(config))
     fields, notes = settled.fields, [*manifest.notes, *settled.notes]
-    split_settings = config.splits.model_copy(
-        update={
-            "column": config.splits.column or settled.split_column,
-            "group": config.splits.group or settled.group_column,
-        }
-    )
     sections = resolve_classes(fields, manifest, known_classes or {})
     notes += doubtful_classes(fields, manifest)
     maker, fingerprint = _maker(config, manifest, fields, sections)
     hashes = key_hashes(manifest.keys)
-    division = divide(manifest, hashes, split_settings)
+    division = divide(manifest, hashes, _chosen_splits(config.splits, manifest, settled.group_column))
     return Job(
         manifest=manifest,
         key_hashes=hashes,
@@ -103,7 +98,7 @@ def job_from_config(config: Config, known_classes: Mapping[str, Sequence[str]] |
         sys_path=sys_path,
         notes=[*notes, *division.notes],
         settings={
-            **kept_settings(config),
+            **kept_settings(config, manifest.base_path),
             "key_rule": manifest.key_rule,
             "splits": division.settings.model_dump(mode="json"),
         },
@@ -121,12 +116,16 @@ def with_recorded(config: Config, settings: Mapping[str, Any]) -> Config:
     update: dict[str, Any] = {}
     if config.key_column is None and config.key_rule is None:
         update["key_rule"] = settings.get("key_rule")
-    recorded = settings.get("splits") or {}
-    splits = keep_in_train(config.splits, settings)
-    if config.splits.column is None and config.splits.group is None:
-        splits = splits.model_copy(update={name: recorded.get(name) for name in ("column", "group")})
-    update["splits"] = splits
+    update["splits"] = recorded_splits(keep_in_train(config.splits, settings), settings)
     return config.model_copy(update=update)
+
+
+def _chosen_splits(splits: SplitSection, manifest: Manifest, group: str | None) -> SplitSection:
+    """The settings with the columns that were found, as the store keeps them: a later run finds no others."""
+    update: dict[str, Any] = {"guess": False, "group": splits.group or group}
+    if splits.column is None and manifest.split_column is not None:
+        update |= {"column": manifest.split_column, "empty": "divide"}
+    return splits.model_copy(update=update)
 
 
 def job_from_dataset(dataset: Any, config: Config, recorded: Mapping[str, Any] | None = None) -> Job:
@@ -215,8 +214,12 @@ def _maker(
     return fields_maker, fingerprint_settings(field_parts(fields))
 
 
-def kept_settings(config: Config) -> dict[str, Any]:
-    """The part of the config that finds and makes the samples, with paths that hold from anywhere."""
+def kept_settings(config: Config, base: Path | None = None) -> dict[str, Any]:
+    """The part of the config that finds and makes the samples, with paths that hold from anywhere.
+
+    Args:
+        base: folder that the manifest's paths start from, where it has been read.
+    """
     kept = {*SourceSettings.model_fields, *PrepareSettings.model_fields} - {"preprocessed_data_dir"}
     settings = config.model_dump(mode="json", include=kept)
     settings["config_dir"] = str((config.config_dir or Path.cwd()).resolve())  # where a transform's module is
@@ -225,6 +228,8 @@ def kept_settings(config: Config) -> dict[str, Any]:
             settings[name] = str(Path(settings[name]).resolve())
         elif isinstance(settings[name], dict):
             settings[name] = {split: str(Path(path).resolve()) for split, path in settings[name].items()}
+    if base is not None and config.tarred_audio_filepaths:
+        settings["tarred_audio_filepaths"] = absolute_patterns(config.tarred_audio_filepaths, base)
     return settings
 
 

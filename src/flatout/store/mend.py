@@ -100,12 +100,22 @@ def repair(
     def make_job(known: Mapping[str, Sequence[str]]) -> Job:
         return _same_job(job_from_config(config, known), meta, folder, makes_samples)
 
-    stats = prepare(config, make_job, options, progress)
+    stats = prepare(_for_all_rows(config, meta, is_index_lost), make_job, options, progress)
     named = {shard.file for shard in load_metadata(folder).shards}
     for name in report.damaged_shards:
         if name not in named:
             (folder / SHARD_FOLDER / name).unlink(missing_ok=True)
     return stats
+
+
+def _for_all_rows(config: Config, meta: StoreMeta, is_index_lost: bool) -> Config:
+    """The config without the `limit` of the last run: runs before it may have made rows beyond.
+
+    Without an index nobody knows which; it holds then where the store has no more rows than it allows.
+    """
+    if is_index_lost and config.limit is not None and meta.num_samples + meta.num_bad <= config.limit:
+        return config
+    return config.model_copy(update={"limit": None})
 
 
 def _same_job(job: Job, meta: StoreMeta, folder: Path, makes_samples: bool) -> Job:

@@ -131,6 +131,7 @@ class _Prepare:
             spread = engine.spread if len(job.manifest) >= SPREAD_ROWS else map
             states = self._scan(job, finder, version, journal, spread)
             version = self._usable(version, job)
+            self._tell_unhashed(version, finder)
             planner = Planner(
                 self._config,
                 self._folder,
@@ -206,6 +207,18 @@ class _Prepare:
             return version
         self._say(f"making every sample again: {'; '.join(changes)} (--accept-fingerprint would keep them)")
         return None
+
+    def _tell_unhashed(self, version: Version | None, finder: RowFinder) -> None:
+        """Say why the first run with `checksum` makes rows again that have not changed."""
+        if version is None or not self._config.checksum:
+            return
+        positions = finder.positions(row_hashes(version.samples))
+        unhashed = (positions >= 0) & ~version.samples["by_content"].to_numpy()
+        if num_rows := len(np.unique(positions[unhashed])):
+            self._say(
+                f"making {num_rows:,} rows again: the store knows their files by size and time, not by the "
+                "content that checksum compares; from now on it knows that, too"
+            )
 
     def _make(self, engine: Engine, job: Job, finder: RowFinder, start: Start) -> list[Receipt]:
         """Make the shards that are missing; every finished one is noted before the next is counted."""

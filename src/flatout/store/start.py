@@ -146,7 +146,8 @@ class Planner:
             kept, positions = np.empty(0, np.int64), np.empty(0, np.int64)
         else:
             found = self._finder.positions(row_hashes(version.samples))
-            kept = np.flatnonzero(up_to_date(version.samples, found, self._states.fingerprints))
+            is_current = up_to_date(version.samples, found, self._states.fingerprints)
+            kept = np.flatnonzero(is_current | self._are_as_timed(version.samples, found))
             kept, positions = _latest(version.samples, kept, found[kept])
         todo = np.setdiff1d(np.arange(len(self._job.manifest)), positions)
         if self._config.limit is not None:
@@ -155,6 +156,16 @@ class Planner:
             allowed = np.fromiter(self._only_rows, np.uint64, len(self._only_rows))
             todo = todo[np.isin(self._job.key_hashes[todo], allowed)]
         return kept, positions, todo
+
+    def _are_as_timed(self, samples: Any, positions: Array) -> Array:
+        """Which samples were recorded by time and have the same times now, though their content was looked at.
+
+        So it is where the plan of a run that was cut off has their content, and the root that it just swapped
+        in has their times.
+        """
+        by_time = ~samples["by_content"].to_numpy() & ~self._states.lasting_by_content[np.maximum(positions, 0)]
+        found: Array = by_time & up_to_date(samples, positions, self._states.stamps)
+        return found
 
     def _settle_fields(
         self, engine: Engine, version: Version | None, kept_rows: Array, todo: Array
