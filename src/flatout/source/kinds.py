@@ -18,10 +18,10 @@ _STEPS = {
 }
 
 VERSIONS = {
-    "volume": 1,
+    "volume": 2,
     "image": 1,
-    "mask": 1,
-    "signal": 1,
+    "mask": 2,
+    "signal": 2,
     "sequence": 1,
     "array": 1,
     "label": 1,
