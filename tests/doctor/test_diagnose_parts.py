@@ -10,7 +10,7 @@ from tests.doctor.made_records import GIB, ceiling_of, made_record
 
 from flatout.doctor.diagnose import diagnose
 from flatout.doctor.predict import PACKED
-from flatout.doctor.record import DoctorRecord, FunctionCost, Look, SyncPoint
+from flatout.doctor.record import DoctorRecord, Exit, FunctionCost, Look, SyncPoint
 from flatout.doctor.rules.case import look_at
 from flatout.doctor.rules.compute import advise_threads
 from flatout.doctor.rules.facts import Facts, read_facts
@@ -216,9 +216,35 @@ def test_what_may_be_noise_is_not_called_computation() -> None:
     unsure = replace(record, ceiling=replace(record.ceiling, low=0.5, high=9.0))
     verdict = diagnose(unsure).verdict
     assert verdict is not None
-    assert verdict.disease == "healthy"
+    assert verdict.disease == "unsure"
     assert verdict.sentence.startswith("Nothing is sure")
     assert "between 0.50x and 9.0x" in verdict.sentence
+    assert not diagnose(unsure).remedies
+
+
+@pytest.mark.parametrize(("high", "disease"), [(4.3, "unsure"), (1.2, "healthy")])
+def test_a_long_wait_is_not_called_healthy_where_nothing_is_sure(high: float, disease: str) -> None:
+    record = made_record(stages={"prepare": 0.003}, num_workers=0)
+    assert record.ceiling is not None
+    step_s = record.ceiling.step_s
+    noisy = replace(record, ceiling=replace(record.ceiling, resident_step_s=step_s / 1.07, low=0.23, high=high))
+    assert look_at(noisy).share_of("wait") > 0.1
+    verdict = diagnose(noisy).verdict
+    assert verdict is not None
+    assert verdict.disease == disease
+
+
+ENDS = ((0, None), (1, "ValueError: no"))
+
+
+def test_a_crash_is_no_clean_bill() -> None:
+    record = made_record(stages={"prepare": 0.00001}, num_workers=0)
+    whole, crashed = (diagnose(replace(record, exit=Exit(code, False, error))).verdict for code, error in ENDS)
+    assert whole is not None
+    assert crashed is not None
+    assert (whole.disease, crashed.disease) == ("healthy", "healthy")
+    assert whole.sentence.startswith("Healthy")
+    assert crashed.sentence.startswith("The script failed, see its own traceback; in the")
 
 
 def test_what_takes_no_time_is_not_named() -> None:

@@ -140,11 +140,12 @@ def test_rows_that_were_written_twice_are_read_once(tmp_path: Path) -> None:
 
 
 def test_files_that_are_written_over(tmp_path: Path) -> None:
-    files, path = Files(), tmp_path / "log.csv"
+    files, path, own = Files(), tmp_path / "log.csv", tmp_path / "own.csv"
     files._own = "/nowhere"
-    files._audit("open", (str(path), "w", 0o1101))
-    assert files.overwritten == []
     path.write_text("old")
+    for _ in range(2):  # its own file, written again
+        files._audit("open", (str(own), "w", 0o1101))
+        own.write_text("new")
     files._audit("open", (str(path), "a", 0o2001))
     files._audit("open", (str(path), "r", 0))
     assert files.overwritten == []
@@ -235,9 +236,11 @@ def test_processes_that_train_at_the_same_time_are_ranks_and_no_others() -> None
 
 
 def test_files_that_are_renamed_over_others(tmp_path: Path) -> None:
-    files, path = Files(), tmp_path / "model.ckpt"
+    files, path, own = Files(), tmp_path / "model.ckpt", tmp_path / "own.ckpt"
     files._own = "/nowhere"
-    files._audit("os.rename", (f"{path}.part", str(path), -1, -1))
+    for _ in range(2):
+        files._audit("os.rename", (f"{own}.part", str(own), -1, -1))
+        own.write_text("new")
     assert files.overwritten == []
     path.write_text("old")
     files._audit("os.rename", (f"{path}.part", path, -1, -1))

@@ -113,7 +113,7 @@ def _observed(
         settings,
         with_flags=flags,
         stdout=STANDARD_ERROR if as_json else None,
-        say=say if error_console().is_terminal or not as_json else lambda _: None,
+        say=say,
     )
 
 

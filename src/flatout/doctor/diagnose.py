@@ -61,7 +61,8 @@ def diagnose(record: DoctorRecord) -> DoctorRecord:
     """The record with verdict, remedies (the most promising first) and warnings filled in; pure."""
     case = look_at(record)
     verdict = give_verdict(case)
-    remedies = () if verdict.disease in ("healthy", "unknown") else tuple(_remedies(case, verdict.disease))
+    is_ill = verdict.disease not in ("healthy", "unsure", "unknown")
+    remedies = tuple(_remedies(case, verdict.disease)) if is_ill else ()
     warnings = [text for rule in WARNINGS for text in rule(case) if text not in record.warnings]
     if verdict.disease in MADE_SLOWLY and (why := why_no_more(case)):
         warnings.append(why)

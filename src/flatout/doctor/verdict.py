@@ -18,7 +18,7 @@ from flatout.doctor.rules.making import (
     stage_share,
 )
 from flatout.doctor.rules.workers import gain_of_workers, most_workers, wanted_workers
-from flatout.doctor.verdict_sentences import SENTENCES
+from flatout.doctor.verdict_sentences import NOTICED, SENTENCES
 
 MIN_LOSS = 0.1
 """Part of a step that must be to be won before anything is called a disease."""
@@ -26,12 +26,15 @@ MIN_STEPS = 3
 """Steps without which there is nothing to say."""
 LONG_WAIT = 0.3
 """Part of a step that nobody waits by chance."""
+WIDE = 1.5
+"""A perfect loader may gain so much, as far as was measured: then a wait is not called harmless."""
 BESIDE = 0.3
 """Part of a step that workers which are in time may take from it, by being beside it and by what they send."""
 DISEASES = (
     "healthy", "compute", "too_few_workers", "too_many_workers", "worker_restart", "slow_iterable",
     "slow_sample", "small_files", "cold_disk", "augmentation", "slow_decode", "huge_collate", "hand_over",
-    "evaluation", "logging", "padding", "copies", "unknown",
+    "evaluation", "logging", "padding", "copies", "unsure",
+    "unknown",
 )  # fmt: skip
 
 
@@ -43,7 +46,17 @@ def name_disease(case: Case) -> str:
     worst = max(found, key=lambda name: found[name])
     if found[worst] >= MIN_LOSS * case.step_s:
         return name_data_disease(case) if worst == "data" else worst
-    return "compute" if computes_badly(case) else "healthy"
+    if computes_badly(case):
+        return "compute"
+    return "unsure" if may_be_noise(case) else "healthy"
+
+
+def may_be_noise(case: Case) -> bool:
+    """What was measured allows for a gain, and for none."""
+    ceiling = case.record.ceiling
+    if ceiling is None or ceiling.low > 1.0:
+        return False
+    return ceiling.gain > NOTICED or (ceiling.high > WIDE and case.share_of("wait") >= MIN_LOSS)
 
 
 def losses(case: Case) -> Mapping[str, float]:

@@ -51,14 +51,20 @@ def _compute(case: Case) -> str:
     )
 
 
-def _healthy(case: Case) -> str:
+def _unsure(case: Case) -> str:
     ceiling = case.record.ceiling
-    if ceiling is not None and ceiling.low <= 1.0 and ceiling.gain > NOTICED:
-        return (
-            f"Nothing is sure: training waits for data {share(case.share_of('wait'))} of the time, and a "
-            f"perfect loader would make it between {times(ceiling.low)} and {times(ceiling.high)} as fast, "
-            "which may be noise; look again when the machine is quiet, or with more steps."
-        )
+    assert ceiling is not None
+    return (
+        f"Nothing is sure: training waits for data {share(case.share_of('wait'))} of the time, and a "
+        f"perfect loader would make it between {times(ceiling.low)} and {times(ceiling.high)} as fast, "
+        "which may be noise; look again when the machine is quiet, or with more steps."
+    )
+
+
+def _healthy(case: Case) -> str:
+    if case.record.exit.error is not None:
+        seen = count(len(case.record.steps), "training step")
+        return f"The script failed, see its own traceback; in the {seen} until then nothing held it up."
     return (
         f"Healthy, and compute-bound: {share(case.compute_s / case.step_s)} of a step is computation, and a "
         f"perfect loader would make it {times(case.ceiling)} as fast{_within_noise(case)}; leave it as it is."
@@ -97,12 +103,13 @@ def _part(phase: str, what: str) -> Callable[[Case], str]:
 SENTENCES: Mapping[str, Callable[[Case], str]] = {
     "healthy": _healthy,
     "compute": _compute,
+    "unsure": _unsure,
     "unknown": _unknown,
     "too_few_workers": _data(_too_few),
     "too_many_workers": _data(_too_many),
     "worker_restart": _data(
         lambda case: (
-            f"the {case.loader.num_workers} workers are started anew for each epoch, "
+            f"{count(case.loader.num_workers, 'worker')} started anew for each epoch, "
             f"{share(case.restart_s / case.step_s)} of all time"
         )
     ),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 MAX_NAMED = 20
+MAX_MADE = 10_000
 FLAGS = os.O_WRONLY | os.O_RDWR
 PSEUDO = ("/proc/", "/dev/", "/sys/")
 COMPILED = ".pyc"
@@ -28,6 +29,8 @@ class Files:
         """What was written since."""
         self.is_on = False
         self._own = ""
+        self._made: set[str] = set()
+        """Files that were not there before the script: to write them again loses nothing of anybody's."""
 
     def begin(self, folder: Path) -> None:
         """Hook into every `open` of this process and of those forked from it."""
@@ -74,11 +77,13 @@ class Files:
 
     def note_overwritten(self, path: str) -> None:
         """Somebody is about to write `path` anew."""
-        if path.startswith(PSEUDO) or path in self.overwritten or path in self.late:
+        if path.startswith(PSEUDO) or path in self.overwritten or path in self.late or path in self._made:
             return
         try:
             known = Path(path).stat()
         except OSError:
+            if len(self._made) < MAX_MADE:
+                self._made.add(path)
             return
         if stat.S_ISREG(known.st_mode) and known.st_size > 0 and len(self.overwritten) < MAX_NAMED:
             self.overwritten.append(path)
