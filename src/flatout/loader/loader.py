@@ -88,9 +88,7 @@ class FastDataLoader:
         """
         self._dataset = store if isinstance(store, FastDataset) and split in (None, store.split) else None
         if isinstance(store, FastDataset):
-            own = store.read_rule  # refuses a transform, also where another rule is given
-            if read is None or read.fields is None:
-                read = own if read is None else replace(read, fields=own.fields)
+            read = _as_read_by(store, read)
             split, store = store.split if split is None else split, store.store
         self.store = store if isinstance(store, StoreReader) else StoreReader(store)
         self.batch_size = batch_size
@@ -288,6 +286,18 @@ class FastDataLoader:
             return Lane(make(Lane.unit_of(fetcher, self.prefetching[0])), fetcher, number, *self.prefetching)
         maker = make()
         return Prefetcher(maker, number, *self.prefetching, maker.unit)
+
+
+def _as_read_by(dataset: FastDataset, read: ReadRule | None) -> ReadRule:
+    """A given rule, or the dataset's own; of its fields alone unless others are named.
+
+    Raises:
+        ConfigError: it has a transform, whatever rule is given.
+    """
+    own = dataset.read_rule
+    if read is None:
+        return own
+    return read if read.fields is not None else replace(read, fields=own.fields)
 
 
 class _Cursor:
