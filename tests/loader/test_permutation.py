@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flatout.loader import permutation
 from flatout.loader.permutation import permute
 
 GOLDEN_10 = [7, 8, 1, 0, 9, 5, 6, 4, 3, 2]
@@ -15,6 +18,19 @@ GOLDEN_LARGE = [591240355292, 440554444706, 899452497623, 705690965381, 73767954
 
 SIZES = st.integers(1, 3000)
 SEEDS = st.integers(0, 2**64 - 1)
+
+
+@pytest.fixture(autouse=True, params=["numpy", "compiled"])
+def by_either(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every law holds for both ways to compute it."""
+    before = permutation._shuffle
+    permutation._shuffle = permutation._shuffle_by_numpy
+    if request.param == "compiled":
+        pytest.importorskip("numba")
+        permutation.compile_shuffle()
+        assert permutation._shuffle is not permutation._shuffle_by_numpy
+    yield
+    permutation._shuffle = before
 
 
 @given(SIZES, SEEDS)
@@ -28,6 +44,13 @@ def test_a_stretch_is_a_stretch_of_the_whole(size: int, seed: int, data: st.Data
     stop = data.draw(st.integers(start, size))
     whole = permute(np.arange(size), size, seed)
     assert permute(np.arange(start, stop), size, seed).tolist() == whole[start:stop].tolist()
+
+
+@given(st.integers(2, 10**13), SEEDS, st.data())
+def test_both_ways_are_the_same(size: int, seed: int, data: st.DataObject) -> None:
+    places = np.array(data.draw(st.lists(st.integers(0, size - 1), max_size=50)), np.int64)
+    wanted = permutation._shuffle_by_numpy(places, permutation._grid(size, seed))
+    assert permute(places, size, seed).tolist() == wanted.tolist()
 
 
 def test_it_never_changes() -> None:

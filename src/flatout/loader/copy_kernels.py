@@ -27,6 +27,9 @@ from flatout.types import Array
 
 LINE_BYTES = 64
 """Of a cache line, which streaming stores fill as a whole."""
+EXPECTED_BYTES = 2048
+"""Lines are asked for so far ahead of their use: by itself a core fetches ahead only up to the end of a page,
+and a row of 16 KB has four. Two threads that stream such rows: 0.89 of the bare gather without, 0.96 with."""
 WORD = 8
 NEXT, LIMIT, IS_CLOSED, NUM_FIELDS, NUM_SLOTS, STREAM_BYTES = 0, 8, 16, 17, 18, 19
 """Words of a lane's head; units of so many bytes of a field are streamed."""
@@ -52,6 +55,21 @@ def _stream_line(typing_context: Any, to: Any, source: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.intp, types.intp), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _expect(typing_context: Any, address: Any) -> Any:
+    """The line at an address is read soon, and once: it need not stay in the caches. Never fails."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        line, number = _pointer(builder, arguments[0], ir.IntType(8)), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [line.type, number, number, number])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [line.type], kind)
+        for_reading, stays_nowhere, is_data = (ir.Constant(number, value) for value in (0, 0, 1))
+        builder.call(prefetch, [line, for_reading, stays_nowhere, is_data])
+        return context.get_dummy_value()
+
+    return types.void(types.intp), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -114,8 +132,9 @@ def _swap(typing_context: Any, address: Any, old: Any, new: Any) -> Any:
 @compiled
 def gather(table: int, row_bytes: int, places: Array, to: int) -> None:
     """Stream the rows at these places (int64) of the table at an address, one behind the other, to another."""
-    for place in places:
-        _stream_row(table + place * row_bytes, row_bytes, to)
+    for at in range(len(places)):
+        following = places[min(at + 1, len(places) - 1)]
+        _stream_row(table + places[at] * row_bytes, row_bytes, to, table + following * row_bytes)
         to += row_bytes
     _finish()
 
@@ -189,7 +208,8 @@ def _copy_rows(table: int, row_bytes: int, places: int, count: int, to: int, is_
     for at in range(count):
         source = table + _load(places + at * WORD) * row_bytes
         if is_streamed:
-            _stream_row(source, row_bytes, to)
+            following = table + _load(places + min(at + 1, count - 1) * WORD) * row_bytes
+            _stream_row(source, row_bytes, to, following)
         else:
             _copy(to, source, row_bytes)
         to += row_bytes
@@ -198,11 +218,17 @@ def _copy_rows(table: int, row_bytes: int, places: int, count: int, to: int, is_
 
 
 @compiled
-def _stream_row(source: int, row_bytes: int, to: int) -> None:
+def _stream_row(source: int, row_bytes: int, to: int, following: int) -> None:
+    """Stream a row, and expect the lines behind: of this row, at its end of the one that follows."""
     stop, head = to + row_bytes, min(-to % LINE_BYTES, row_bytes)
     _copy(to, source, head)
     to, source = to + head, source + head
-    while to + LINE_BYTES <= stop:
+    while to + EXPECTED_BYTES <= stop:
+        _expect(source + EXPECTED_BYTES)
         _stream_line(to, source)
         to, source = to + LINE_BYTES, source + LINE_BYTES
+    while to + LINE_BYTES <= stop:
+        _expect(following)
+        _stream_line(to, source)
+        to, source, following = to + LINE_BYTES, source + LINE_BYTES, following + LINE_BYTES
     _copy(to, source, stop - to)

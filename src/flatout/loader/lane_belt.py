@@ -27,6 +27,7 @@ from flatout.loader.fetch import Fetcher
 from flatout.loader.fixed import STREAM_BYTES, OneRange, stream_rows
 from flatout.loader.maker import BatchMaker, Planned
 from flatout.loader.parts import GatheredPart
+from flatout.loader.permutation import compile_shuffle
 from flatout.loader.prefetch import GONE, Belt
 from flatout.loader.transfer import Sent
 from flatout.types import Array
@@ -301,4 +302,5 @@ def lane_kernels() -> Any:
     copy_kernels.make_all(words.ctypes.data)
     copy_kernels.make_until(words.ctypes.data, 0)
     copy_kernels.is_made(words.ctypes.data, 0)
+    compile_shuffle()
     return copy_kernels
