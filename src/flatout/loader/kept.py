@@ -13,6 +13,7 @@ from flatout.loader.damage import DamageLog
 from flatout.loader.fetch import Fetcher, ReadRule
 from flatout.loader.resident import Resident, check_resident, free_bytes
 from flatout.loader.samples import mean_bytes
+from flatout.loader.sweep import MIN_BYTES, Sweep
 from flatout.loader.transfer import Batch, Transfer
 from flatout.store import StoreReader
 from flatout.types import Array, FieldSpec
@@ -28,6 +29,7 @@ class Kept:
         self._caches: dict[str, SampleCache] = {}
         self._resident: Resident | None = None
         self._fetcher: Fetcher | None = None
+        self._sweep: Sweep | None = None
 
     @property
     def stats(self) -> CacheStats:
@@ -47,7 +49,7 @@ class Kept:
         """
         if self._pid != os.getpid():
             self._pid, self._caches = os.getpid(), self._new_caches(store, positions)
-            self._resident = self._fetcher = None
+            self._resident = self._fetcher = self._sweep = None
         if self._resident is not None:
             return self._resident
         if self._fetcher is not None and self._fetcher.batch_size == batch_size:
@@ -70,6 +72,21 @@ class Kept:
         self._fetcher = fetcher
         return fetcher
 
+    def sweep(self, store: StoreReader, positions: Array) -> Sweep | None:
+        """What announces a cold split whole: begun with the first stream of a process, once. None: it is not
+        worth it, or all is read already."""
+        fetcher = self._fetcher
+        if self._sweep is not None or fetcher is None or not (fetcher.announces and Sweep.can_look()):
+            return self._sweep
+        if fetcher.bytes_per_row * len(positions) >= MIN_BYTES:
+            self._sweep = Sweep(store, store.numbers["shard"][positions], self._fields(store))
+        return self._sweep
+
+    def close(self) -> None:
+        """End what runs."""
+        if self._sweep is not None:
+            self._sweep.close()
+
     def pick(self, batch: Batch) -> Batch:
         """A batch that has arrived, with the rows that were on the device already."""
         return batch if self._resident is None else self._resident.pick(batch)
@@ -90,4 +107,11 @@ class Kept:
         return {name: store.fields[name] for name in names}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pid": None, "_caches": {}, "_resident": None, "_fetcher": None}
+        of_process: dict[str, Any] = {
+            "_pid": None,
+            "_caches": {},
+            "_resident": None,
+            "_fetcher": None,
+            "_sweep": None,
+        }
+        return {**self.__dict__, **of_process}

@@ -234,6 +234,7 @@ class FastDataLoader:
     def close(self) -> None:
         """End the producers; iterators that are still used start their own."""
         self._spare.put(None, None)
+        self._kept.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_spare": Spare(), "_gate": Gate(), "_made": None, "sampler": None}
@@ -284,7 +285,7 @@ class FastDataLoader:
         if has_lane:
             assert isinstance(fetcher, Fetcher)
             return Lane(make(Lane.unit_of(fetcher, self.prefetching[0])), fetcher, number, *self.prefetching)
-        maker = make()
+        maker = make(sweep=self._kept.sweep(self.store, self._positions) if self.prefetching[0] else None)
         return Prefetcher(maker, number, *self.prefetching, maker.unit)
 
 

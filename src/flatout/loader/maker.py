@@ -18,11 +18,15 @@ from flatout.loader.batches import Batches, Found
 from flatout.loader.crop import crop_seed
 from flatout.loader.fetch import VALID
 from flatout.loader.parts import Wanted
+from flatout.loader.sweep import Sweep
 from flatout.loader.transfer import Batch, Sent, Transfer
 from flatout.types import Array
 
 AHEAD_BYTES = 32 << 20
 """Rows are announced to the system this far ahead of their use."""
+SWEPT_AHEAD_BYTES = 4 << 20
+"""The same beside a sweep, which brings most of them sooner: rows of 16 KB at 0.90 of a sequential read, and at
+0.79 with all of the above."""
 MOST_AHEAD = 64
 """Batches, however small they are."""
 STRETCH_SAMPLES = 4096
@@ -92,6 +96,7 @@ class BatchMaker:
         first: from this batch on they are asked for in units, and many of these are looked up together.
         seed: what random crops are drawn from.
         unit: batches that are best made at once; None: as many as the fetcher finds best.
+        sweep: what announces all samples meanwhile, if anything does.
     """
 
     def __init__(
@@ -102,6 +107,7 @@ class BatchMaker:
         first: int = 0,
         seed: int = 0,
         unit: int | None = None,
+        sweep: Sweep | None = None,
     ) -> None:
         unit = fetcher.unit if unit is None else unit
         self.unit = max(1, min(unit, batches.num_batches // UNITS_PER_EPOCH))
@@ -117,7 +123,11 @@ class BatchMaker:
         self._crop_seed = lru_cache(8)(partial(crop_seed, seed))
         self._faults = FaultWatch()
         rows = self._rows_per_batch
-        self._ahead = max(2, min(MOST_AHEAD, AHEAD_BYTES // max(fetcher.bytes_per_row * rows, 1)))
+        self._ahead, self._swept_ahead = (
+            max(2, min(MOST_AHEAD, num_bytes // max(fetcher.bytes_per_row * rows, 1)))
+            for num_bytes in (AHEAD_BYTES, SWEPT_AHEAD_BYTES)
+        )
+        self._sweep = sweep
         num_samples = STRETCH_SAMPLES if self.unit > 1 else SHORT_STRETCH_SAMPLES
         num_units = min(num_samples // max(rows, 1), batches.num_batches) // self.unit
         self._length = self.unit * max(1, num_units)
@@ -129,7 +139,9 @@ class BatchMaker:
 
     def __call__(self, first: int, count: int) -> list[Sent]:
         if self._fetcher.announces and (self._faults.is_cold or self._fetcher.is_blind):
-            ahead = self._ahead if first >= self._first else 0  # the very first is wanted soon: it alone
+            is_swept = self._sweep is not None and self._sweep.is_under_way
+            ahead = self._swept_ahead if is_swept else self._ahead
+            ahead = ahead if first >= self._first else 0  # the very first is wanted soon: it alone
             self._announce(first, first + count + ahead)
         stretch, wanted, sizes = self._find(first, count)
         at = first - stretch.first

@@ -1,0 +1,167 @@
+"""A cold split that fits into memory is announced whole beside its first batches; nothing else is."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.store.crashing import wait_until
+
+from flatout.bench.load_cold import drop_cache
+from flatout.bench.load_data import write_store
+from flatout.loader import kept, sweep
+from flatout.loader.fetch import ReadRule
+from flatout.loader.loader import FastDataLoader
+from flatout.loader.machine import describe_machine
+from flatout.loader.sweep import Extent, Sweep, extents_of, is_cold
+from flatout.store import StoreReader
+from flatout.types import FieldSpec
+
+NUM_ROWS, ROW_BYTES = 512, 16_000
+
+pytestmark = pytest.mark.skipif(not Sweep.can_look(), reason="this system does not tell what is in memory")
+
+
+@pytest.fixture
+def cold_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreReader:
+    """Four shards of 2 MB, with nothing of them in memory, and large enough to be swept."""
+    monkeypatch.setattr(kept, "MIN_BYTES", 1)
+    fields = FieldSpec("image", "array", "uint8", (ROW_BYTES,)), FieldSpec("label", "label", "int64", ())
+    rows = np.random.default_rng(0).integers(0, 256, (NUM_ROWS, ROW_BYTES), np.uint8)
+    samples = ({"image": row, "label": np.asarray(number)} for number, row in enumerate(rows))
+    folder = write_store(tmp_path / "store", fields, samples, NUM_ROWS // 4)
+    gc.collect()
+    drop_cache(folder)
+    store = StoreReader(folder)
+    if not is_cold(large_extents(store)):
+        pytest.skip("this file system keeps its pages")
+    return store
+
+
+def large_extents(store: StoreReader) -> list[Extent]:
+    """Those that opening a shard does not touch."""
+    return list(extents_of(store, store.numbers["shard"], ["image"]))
+
+
+def missing(extents: list[Extent]) -> list[Extent]:
+    """Pages of these that are not in memory."""
+    pages = [
+        Extent(extent.path, at, at + 2) for extent in extents for at in range(extent.start, extent.stop, 4096)
+    ]
+    return [page for page in pages if sweep._is_missing(page)]
+
+
+def sweeps() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "flatout-sweep"}
+
+
+def test_all_of_a_cold_split_comes_into_memory(cold_store: StoreReader) -> None:
+    extents = large_extents(cold_store)
+    assert missing(extents)
+    running = Sweep(cold_store, cold_store.numbers["shard"], cold_store.fields)
+    assert wait_until(lambda: not running.is_under_way)
+    assert wait_until(lambda: not missing(extents))
+
+
+def test_a_loader_begins_it_once(cold_store: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[tuple[str, ...]] = []
+    whole = sweep._sweep
+
+    def counted(store: StoreReader, shards: np.ndarray, fields: tuple[str, ...], stop: threading.Event) -> None:
+        begun.append(fields)
+        whole(store, shards, fields, stop)
+
+    monkeypatch.setattr(sweep, "_sweep", counted)
+    loader = FastDataLoader(cold_store, 4, shuffle=True, read=ReadRule(fields=("image", "label")))
+    for _ in range(3):
+        assert sum(len(batch["label"]) for batch in loader) == len(loader.dataset)
+        loader.close()  # the next epoch has another stream
+    assert begun == [("image", "label")]
+
+
+def test_no_thread_where_nobody_makes_batches_ahead(cold_store: StoreReader) -> None:
+    before = sweeps()
+    loader = FastDataLoader(cold_store, 4, num_workers=0)
+    next(iter(loader))
+    assert loader._kept._sweep is None
+    assert sweeps() == before
+
+
+def test_small_splits_are_not_swept(cold_store: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "MIN_BYTES", 1 << 40)
+    loader = FastDataLoader(cold_store, 4)
+    next(iter(loader))
+    assert loader._kept._sweep is None
+
+
+def test_what_does_not_fit_is_left(cold_store: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = replace(describe_machine(look_for_gpu=False), free_bytes=1 << 10)
+    monkeypatch.setattr(sweep, "describe_machine", lambda **options: machine)
+    announced: list[Extent] = []
+    monkeypatch.setattr(sweep, "_announce", lambda extent, stop: announced.append(extent))
+    sweep._sweep(cold_store, cold_store.numbers["shard"], tuple(cold_store.fields), threading.Event())
+    assert announced == []
+
+
+def test_what_is_in_memory_is_left(cold_store: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in {extent.path for extent in large_extents(cold_store)}:
+        path.read_bytes()
+    announced: list[Extent] = []
+    monkeypatch.setattr(sweep, "_announce", lambda extent, stop: announced.append(extent))
+    sweep._sweep(cold_store, cold_store.numbers["shard"], ("image",), threading.Event())
+    assert announced == []
+
+
+def test_shards_with_few_rows_of_the_split_are_left(cold_store: StoreReader) -> None:
+    shards = cold_store.numbers["shard"]
+    sizes = np.bincount(shards)
+    chosen = int(np.argmax(sizes))
+    few = np.flatnonzero(shards == chosen)[: (sizes[chosen] - 1) // 2]
+    rest = np.flatnonzero(shards != chosen)
+    paths = {extent.path for extent in extents_of(cold_store, shards[[*few, *rest]], cold_store.fields)}
+    assert cold_store.shard(chosen).path not in paths
+    assert len(paths) == len(sizes) - 1
+
+
+def test_the_batches_are_the_same(cold_store: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    swept = [batch["image"].clone() for batch in FastDataLoader(cold_store, 4, shuffle=True, seed=3)]
+    monkeypatch.setattr(kept, "MIN_BYTES", 1 << 40)
+    plain = [batch["image"].clone() for batch in FastDataLoader(cold_store, 4, shuffle=True, seed=3)]
+    assert len(swept) == len(plain) > 1
+    assert all((one == other).all() for one, other in zip(swept, plain, strict=True))
+
+
+@pytest.mark.parametrize("how", ["close", "drop"])
+def test_it_ends_with_its_loader(cold_store: StoreReader, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of a file that would take for ever."""
+    announced = threading.Event()
+    monkeypatch.setattr(sweep, "extents_of", lambda *of: [endless])
+    endless = Extent(large_extents(cold_store)[0].path, 0, 1 << 60)
+    monkeypatch.setattr(sweep, "FREE_SHARE", 1 << 60)
+    monkeypatch.setattr(sweep, "is_cold", lambda extents: announced.set() or True)
+    before = sweeps()
+    loader = FastDataLoader(cold_store, 4)
+    stream = iter(loader)
+    next(stream)
+    assert announced.wait(10)
+    assert len(sweeps() - before) == 1
+    if how == "close":
+        loader.close()
+    else:
+        del loader, stream
+        gc.collect()
+    assert sweeps() == before
+
+
+def test_a_file_that_is_gone_is_left_to_whoever_reads_it(
+    cold_store: StoreReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    shards = cold_store.numbers["shard"]
+    large_extents(cold_store)[0].path.unlink()
+    with caplog.at_level("DEBUG", "flatout.loader.sweep"):
+        sweep._sweep(cold_store, shards, tuple(cold_store.fields), threading.Event())
+    assert "not all of the split could be announced" in caplog.text
