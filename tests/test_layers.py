@@ -59,7 +59,11 @@ class File:
 
     @cached_property
     def calls(self) -> set[str]:
-        return {called(node) for node in ast.walk(self.tree) if isinstance(node, ast.Call)}
+        return {called(node) for node in self.all_nodes if isinstance(node, ast.Call)}
+
+    @cached_property
+    def all_nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +128,7 @@ def libraries(file: File) -> set[str]:
 
 
 def allows_pickle(file: File) -> bool:
-    keywords = [k for node in ast.walk(file.tree) if isinstance(node, ast.Call) for k in node.keywords]
+    keywords = [k for node in file.all_nodes if isinstance(node, ast.Call) for k in node.keywords]
     return any(k.arg == "allow_pickle" and getattr(k.value, "value", True) is not False for k in keywords)
 
 
@@ -163,7 +167,7 @@ def test_every_library_in_the_tables_is_used(files: list[File]) -> None:
 
 
 def test_imports_are_absolute(files: list[File]) -> None:
-    froms = ((file.name, node) for file in files for node in ast.walk(file.tree))
+    froms = ((file.name, node) for file in files for node in file.all_nodes)
     assert [name for name, node in froms if isinstance(node, ast.ImportFrom) and node.level] == []
 
 
