@@ -40,9 +40,8 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Tests start some hundred processes; where bytecode is not kept, each compiles flatout's sources again, for a second.
 # Each worker begins with one half of the tests, so that what the tests of a file share is made once.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q -n 2 --dist worksteal
+PYTEST := $(BIN)/pytest -q -n 2 --dist worksteal
 
 test: check
 	$(PYTEST) -m "not slow"
