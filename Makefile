@@ -40,11 +40,14 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Each worker begins with one half of the tests, so that what the tests of a file share is made once.
+PYTEST := $(BIN)/pytest -q -n 2 --dist worksteal
+
 test: check
-	$(BIN)/pytest -q -n 2 -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: check
-	$(BIN)/pytest -q -n 2
+	$(PYTEST)
 
 # litdata asks for torchvision, which fails to import beside a CPU build of torch and is not needed here: so it
 # comes without its dependencies, and those that it does import are part of the extra.

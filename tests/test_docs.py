@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
@@ -86,6 +87,7 @@ def parse_command(line: str) -> None:
     load_command(name).make_context(name, words[1:], parent=context)
 
 
+@cache
 def options() -> set[str]:
     commands = [typer.main.get_command(app), *map(load_command, COMMANDS)]
     commands += [each for c in commands[1:] for each in getattr(c, "commands", {}).values()]

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,23 @@ class File:
         first = self.name.partition("/")[0]
         return "" if first == "__init__.py" else first.removesuffix(".py")
 
+    @cached_property
+    def imported(self) -> set[str]:
+        """Dotted names: `import a.b` and `from a.b import c` give a.b, the latter a.b.c too."""
+        return set().union(*(names_of(node) for node in nodes(self.tree)))
 
-def read_files() -> list[File]:
+    @cached_property
+    def calls(self) -> set[str]:
+        return {called(node) for node in self.all_nodes if isinstance(node, ast.Call)}
+
+    @cached_property
+    def all_nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
+
+@pytest.fixture(scope="module")
+def files() -> list[File]:
+    """Parsed for these tests alone: 700,000 objects that stay would slow every later collection of garbage."""
     return [File(path, ast.parse(path.read_bytes())) for path in sorted(SOURCE.rglob("*.py"))]
 
 
@@ -71,7 +87,6 @@ def layers(heading: str) -> dict[str, Row]:
     return {name.strip("`"): Row(words(may), words(owns)) for name, _, may, owns in table(heading)}
 
 
-FILES = read_files()
 PACKAGES = layers("Packages")
 SHARED = layers("Shared modules")
 ROWS = PACKAGES | SHARED
@@ -86,18 +101,16 @@ def nodes(tree: ast.AST) -> Iterator[ast.AST]:
             yield from nodes(child)
 
 
-def imported(file: File) -> set[str]:
-    """Dotted names: `import a.b` and `from a.b import c` give a.b, the latter a.b.c too."""
-    found: set[str] = set()
-    for node in nodes(file.tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.Call) and called(node).endswith(LOADERS) and node.args:
-            name = node.args[0]
-            found |= {name.value} if isinstance(name, ast.Constant) else set()
-    return found
+def names_of(node: ast.AST) -> set[str]:
+    """The modules that a node imports."""
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    if isinstance(node, ast.ImportFrom):
+        return {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
+    if isinstance(node, ast.Call) and node.args and called(node).endswith(LOADERS):
+        name = node.args[0]
+        return {name.value} if isinstance(name, ast.Constant) else set()
+    return set()
 
 
 def called(node: ast.Call) -> str:
@@ -105,21 +118,17 @@ def called(node: ast.Call) -> str:
 
 
 def own_layers(file: File) -> set[str]:
-    names = (name.split(".") for name in imported(file))
+    names = (name.split(".") for name in file.imported)
     return {parts[1] for parts in names if parts[0] == "flatout" and len(parts) > 1} & set(ROWS)
 
 
 def libraries(file: File) -> set[str]:
-    tops = {name.partition(".")[0] for name in imported(file)}
+    tops = {name.partition(".")[0] for name in file.imported}
     return tops - set(sys.stdlib_module_names) - {"flatout", ""}
 
 
-def calls(file: File) -> set[str]:
-    return {called(node) for node in ast.walk(file.tree) if isinstance(node, ast.Call)}
-
-
 def allows_pickle(file: File) -> bool:
-    keywords = [k for node in ast.walk(file.tree) if isinstance(node, ast.Call) for k in node.keywords]
+    keywords = [k for node in file.all_nodes if isinstance(node, ast.Call) for k in node.keywords]
     return any(k.arg == "allow_pickle" and getattr(k.value, "value", True) is not False for k in keywords)
 
 
@@ -127,64 +136,64 @@ def exceptions(file: File) -> set[str]:
     return {use for name, use in EXCEPTIONS if name == file.name}
 
 
-def test_every_package_of_the_code_stands_in_the_table() -> None:
-    in_code = {file.layer for file in FILES if file.layer}
+def test_every_package_of_the_code_stands_in_the_table(files: list[File]) -> None:
+    in_code = {file.layer for file in files if file.layer}
     assert in_code <= set(ROWS)
     assert set(SHARED) <= in_code
 
 
-def test_imports_point_one_way() -> None:
+def test_imports_point_one_way(files: list[File]) -> None:
     wrong = {}
-    for file in FILES:
+    for file in files:
         allowed = ROWS[file.layer].may_import if file.layer else {"lazy"}
         shared = set(SHARED) if file.layer in PACKAGES else set()
         wrong[file.name] = own_layers(file) - {file.layer} - allowed - shared
     assert {name: found for name, found in wrong.items() if found} == {}
 
 
-def test_libraries_are_imported_by_their_owners_only() -> None:
+def test_libraries_are_imported_by_their_owners_only(files: list[File]) -> None:
     wrong = {}
-    for file in FILES:
+    for file in files:
         owned = ROWS[file.layer].owns if file.layer else set()
         free = {"numpy"} if file.layer in PACKAGES and file.layer not in WITHOUT_NUMPY else set()
         wrong[file.name] = libraries(file) - owned - free - exceptions(file)
     assert {name: found for name, found in wrong.items() if found} == {}
 
 
-def test_every_library_in_the_tables_is_used() -> None:
-    for layer in {file.layer for file in FILES if file.layer}:
-        used = set().union(*(libraries(file) for file in FILES if file.layer == layer))
+def test_every_library_in_the_tables_is_used(files: list[File]) -> None:
+    for layer in {file.layer for file in files if file.layer}:
+        used = set().union(*(libraries(file) for file in files if file.layer == layer))
         assert ROWS[layer].owns - used == set(), layer
 
 
-def test_imports_are_absolute() -> None:
-    froms = [(file.name, node) for file in FILES for node in ast.walk(file.tree)]
+def test_imports_are_absolute(files: list[File]) -> None:
+    froms = ((file.name, node) for file in files for node in file.all_nodes)
     assert [name for name, node in froms if isinstance(node, ast.ImportFrom) and node.level] == []
 
 
-def test_cached_values_take_no_lock() -> None:
+def test_cached_values_take_no_lock(files: list[File]) -> None:
     """Only `flatout.lazy`'s: the lock of functools' own, up to 3.11, can be left held in a forked child."""
-    assert [file.name for file in FILES if "functools.cached_property" in calls(file) | imported(file)] == []
+    assert [file.name for file in files if "functools.cached_property" in file.calls | file.imported] == []
 
 
-def test_forbidden_libraries_are_imported_nowhere() -> None:
-    assert [file.name for file in FILES if libraries(file) & NOWHERE] == []
+def test_forbidden_libraries_are_imported_nowhere(files: list[File]) -> None:
+    assert [file.name for file in files if libraries(file) & NOWHERE] == []
 
 
-def test_only_the_command_line_prints() -> None:
-    assert [file.name for file in FILES if file.layer != "cli" and "print" in calls(file)] == []
+def test_only_the_command_line_prints(files: list[File]) -> None:
+    assert [file.name for file in files if file.layer != "cli" and "print" in file.calls] == []
 
 
-def test_nothing_unpickles() -> None:
-    wrong = {file.name: (calls(file) | imported(file)) & UNPICKLERS - exceptions(file) for file in FILES}
+def test_nothing_unpickles(files: list[File]) -> None:
+    wrong = {file.name: (file.calls | file.imported) & UNPICKLERS - exceptions(file) for file in files}
     assert {name: found for name, found in wrong.items() if found} == {}
-    assert [file.name for file in FILES if allows_pickle(file)] == []
+    assert [file.name for file in files if allows_pickle(file)] == []
 
 
 @pytest.mark.parametrize(("name", "use"), EXCEPTIONS)
-def test_every_exception_is_needed(name: str, use: str) -> None:
-    (file,) = [file for file in FILES if file.name == name]
-    assert use in libraries(file) | calls(file)
+def test_every_exception_is_needed(files: list[File], name: str, use: str) -> None:
+    (file,) = [file for file in files if file.name == name]
+    assert use in libraries(file) | file.calls
 
 
 def test_the_table_has_no_circles_and_no_torch_on_the_left() -> None:

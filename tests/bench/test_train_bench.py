@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import time
@@ -63,6 +64,7 @@ def figures_of(entry: Entry, *asked: Asked) -> list[Figures]:
     torch.set_num_threads(1)
     compete(entry, exchange)
     torch.set_num_threads(before)
+    gc.collect()  # the workers of its loader end with it
     return answers
 
 
