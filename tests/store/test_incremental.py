@@ -394,6 +394,8 @@ class TestTransform:
     def config(self, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+        monkeypatch.setattr(sys, "dont_write_bytecode", False)  # as most people have it
+        monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         self.write(tmp_path, scale=1)
         source.add(range(6))
         config = source.settings(tmp_path / "store")
