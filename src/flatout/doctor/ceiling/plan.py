@@ -44,6 +44,8 @@ SHORT_EPOCH = 40
 EPOCH_S = 5.0
 """... unless they last longer: a dozen blocks of slow steps took four minutes, what is between is little."""
 DRAIN_S = 2.0
+NUM_STARTS, STARTS_S = 3, 4.0
+"""Epochs that are begun to see what that takes, if there is time: spawned workers import torch."""
 ALONE_S = 1.5
 """The loader alone is measured for this long ..."""
 ALONE_BATCHES = (3, 60)
@@ -164,8 +166,19 @@ def ceiling_blocks(
         sent.close()
     WATCH.add(("alone", *_alone(base)))
     if not is_distributed():
+        if loader.num_workers and not loader.persistent_workers:
+            _start_anew(base)
         base.settle()
         yield from part_blocks(base, loader, kept, optimiser)
+
+
+def _start_anew(base: LoaderSource) -> None:
+    """Begin some epochs: of many steps the blocks may not have seen the end of any, and one start is none."""
+    end = perf_counter() + STARTS_S
+    for _ in range(NUM_STARTS):
+        base.begin_anew(perf_counter())
+        if perf_counter() > end:
+            break
 
 
 def part_blocks(

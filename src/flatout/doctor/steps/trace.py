@@ -58,6 +58,8 @@ class Trace:
     syncs: list[Placed] = field(default_factory=list)
     logs: list[Placed] = field(default_factory=list)
     blocks: list[BlockRow] = field(default_factory=list)
+    restarts: list[tuple[str, float, float]] = field(default_factory=list)
+    """Ends of epochs after the observed steps: source, when, and when the next first batch was there."""
     workers: dict[int, int] = field(default_factory=dict)
     """Loader number by process."""
     loaders: list[dict[str, Any]] = field(default_factory=list)
@@ -108,6 +110,8 @@ def _add(trace: Trace, kind: str, values: Sequence[Any]) -> None:
         trace.iters.append((values[0], values[1], values[2]))
     elif kind == "block":
         trace.blocks.append(BlockRow(*values))
+    elif kind == "restart":
+        trace.restarts.append((values[0], values[1], values[2]))
     elif kind == "workers":
         trace.workers |= dict.fromkeys(values[1], values[0])
     else:
