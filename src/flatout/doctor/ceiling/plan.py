@@ -16,7 +16,7 @@ from statistics import fmean, pstdev
 from time import perf_counter
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from flatout.doctor.ceiling.beside import BesideSource
 from flatout.doctor.ceiling.here import measure_parts
@@ -166,7 +166,8 @@ def ceiling_blocks(
         sent.close()
     WATCH.add(("alone", *_alone(base)))
     if not is_distributed():
-        if loader.num_workers and not loader.persistent_workers:
+        has_epochs = base.num_starts or not isinstance(loader.dataset, IterableDataset)  # a stream may not end
+        if loader.num_workers and not loader.persistent_workers and has_epochs:
             _start_anew(base)
         base.settle()
         yield from part_blocks(base, loader, kept, optimiser)
