@@ -83,6 +83,13 @@ def test_a_script_that_was_interrupted_is_named() -> None:
     assert "other.py was interrupted, after 50 measured steps." in compare(doctor_record(), stopped).verdict
 
 
+def test_the_wait_of_a_script_is_the_one_of_its_verdict() -> None:
+    """With starts of workers that no measured step shows: 100 ms on a step of 100, of which 60 are waiting."""
+    found = compare(doctor_record(), doctor_record(facts={"unseen_start_s": 0.1}))
+    wait = next(each for each in found.speed if each.name == "waiting for data")
+    assert (wait.first, wait.second) == (pytest.approx(0.6, abs=0.01), pytest.approx(0.8, abs=0.01))
+
+
 def test_two_records_of_the_doctor(tmp_path: Path) -> None:
     second = doctor_record(loaders=(replace(loader(), num_workers=4),), script="other.py")
     found = compare(write_doctor(tmp_path / "a.json"), second)

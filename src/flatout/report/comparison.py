@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.doctor.record import DoctorRecord, LoaderFacts
+from flatout.doctor.rules.means import wait_share_of
 from flatout.errors import RecordError
 from flatout.report.quantity import BYTES, CORES, PLAIN, RATE, SECONDS, SHARE, TIMES, Quantity, number_text
 from flatout.report.run import RunRecord
@@ -179,7 +180,7 @@ def _doctor_speed(record: DoctorRecord) -> list[Measure]:
     found = [
         Measure("speed", steps.samples_per_s(), None, RATE, True),
         Measure("median step", steps.median_s(), None, SECONDS, False),
-        Measure("waiting for data", steps.wait_share(), None, SHARE, False),
+        Measure("waiting for data", wait_share_of(record), None, SHARE, False),
         Measure("step, data in memory", ceiling.resident_step_s if ceiling else None, None, SECONDS, False),
         Measure("loader alone, a batch", ceiling.loader_batch_s if ceiling else None, None, SECONDS, False),
         Measure("most to win", ceiling.gain if ceiling else None, None, TIMES),

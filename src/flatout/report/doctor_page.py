@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import flatout
 from flatout.doctor.record import DoctorRecord, LoaderFacts, Remedy
-from flatout.doctor.rules.means import long_run_seconds
+from flatout.doctor.rules.means import wait_share_of
 from flatout.doctor.trial.together import settings_kept
 from flatout.report.doctor_charts import (
     cores_chart,
@@ -117,7 +117,7 @@ def _facts(record: DoctorRecord, steps: StepTable) -> tuple[Fact, ...]:
     return facts(
         [
             ("most to win", times_text(max(1.0, ceiling.gain) if ceiling else None), interval),
-            ("waiting for data", SHARE.text(_wait_share(record)), "of a step"),
+            ("waiting for data", SHARE.text(wait_share_of(record)), "of a step"),
             ("median step", SECONDS.text(steps.median_s()), f"{len(record.steps):,} steps"),
             ("speed", RATE.text(steps.samples_per_s()), ""),
             ("data in memory", SECONDS.text(ceiling.resident_step_s if ceiling else None), "a step"),
@@ -125,13 +125,6 @@ def _facts(record: DoctorRecord, steps: StepTable) -> tuple[Fact, ...]:
             ("observing cost", SHARE.text(record.overhead), "of a step"),
         ]
     )
-
-
-def _wait_share(record: DoctorRecord) -> float | None:
-    """In the long run, as the verdict has it: with starts of workers that no measured step shows."""
-    seconds = long_run_seconds(record)
-    total_s = sum(seconds.values())
-    return seconds["wait"] / total_s if total_s > 0 else None
 
 
 def _remedies(remedies: Sequence[Remedy]) -> Table:

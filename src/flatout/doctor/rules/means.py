@@ -25,6 +25,13 @@ def long_run_seconds(record: DoctorRecord) -> dict[str, float]:
     return found
 
 
+def wait_share_of(record: DoctorRecord) -> float | None:
+    """Part of a step in the long run that is waiting for data; None without steps."""
+    seconds = long_run_seconds(record)
+    total_s = sum(seconds.values())
+    return seconds["wait"] / total_s if total_s > 0 else None
+
+
 def outlying_s(waits: Sequence[float], number: int) -> float:
     """What the longest `number` waits take above the median, spread over all steps."""
     if not waits or number <= 0:
