@@ -103,6 +103,7 @@ def test_a_script_without_a_loader_is_told_what_is_watched(
     shown = capfd.readouterr()
     assert "No training step could be measured" in shown.out
     assert "torch.utils.data.DataLoader" in shown.err
+    assert "Next: " in shown.err
     assert f"report   {here / 'page.html'}" in shown.err
 
 
@@ -127,10 +128,15 @@ def test_a_place_that_cannot_be_written_is_told_beforehand(
 ) -> None:
     script = scripts.write(here, "open('ran', 'w').close()\n")
     (here / "file").write_text("")
-    for place, told in ((".", "is a folder"), ("file/page.html", "nothing can be written to")):
+    for place, told in (
+        (".", "is a folder"),
+        ("file/page.html", "nothing can be written to"),
+        ("missing/page.html", f"there is no folder {here / 'missing'}"),
+    ):
         assert main(["doctor", option, place, str(script)]) == 2
         assert told in capsys.readouterr().err
     assert not (here / "ran").exists()
+    assert not (here / "missing").exists()
 
 
 def test_full_and_try_exclude_each_other(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.doctor.made_records import made_record, scaled, simulate
 from tests.doctor.test_diagnose import ILL
 
-from flatout.doctor.diagnose import MIN_GAIN, diagnose
+from flatout.doctor.diagnose import LEFT_BEHIND, MIN_GAIN, diagnose, order_of
 from flatout.doctor.predict import PACKED, Work, best_workers, clipped
 from flatout.doctor.record import DoctorRecord
 from flatout.doctor.rules.means import outlying_s
@@ -75,6 +75,14 @@ def test_no_promise_is_below_one_or_above_the_ceiling(record: DoctorRecord) -> N
             assert remedy.predicted_gain >= MIN_GAIN
             if remedy.name not in IN_THE_MODEL:
                 assert remedy.predicted_gain <= max(1.0, record.ceiling.gain) * (1 + 1e-9)
+
+
+@given(records())
+@settings(max_examples=150, deadline=None)
+def test_nothing_stands_before_a_remedy_of_much_more(record: DoctorRecord) -> None:
+    expected = [order_of(remedy) for remedy in diagnose(record).remedies]
+    for place, gain in enumerate(expected):
+        assert gain * LEFT_BEHIND >= max(expected[place:]) * (1 - 1e-9)
 
 
 @given(records(), st.sampled_from([1 / 8, 0.5, 2.0, 16.0]))

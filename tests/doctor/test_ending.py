@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.doctor import scripts
-from tests.doctor.running import FEW, run
+from tests.doctor.running import FEW, ONLY_STEPS, run
 
 from flatout.doctor.launch.run import Ended
 from flatout.doctor.observe.ending import exit_of, read_exits
@@ -40,6 +40,42 @@ def test_a_rank_that_failed_before_another_was_stopped_is_a_crash() -> None:
     exits = {LAUNCHER: told("ChildFailedError", 9.0), FIRST: rank(0), SECOND: rank(1, "ValueError: mine", 3.0)}
     assert exit_of(ended(1), exits, stopped(5.0)) == Exit(1, False, "ValueError: mine")
     assert exit_of(ended(0), exits, stopped(5.0)).code == 1
+
+
+CHILD_FAILED = """Traceback (most recent call last):
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+======================================================
+train.py FAILED
+------------------------------------------------------
+Failures:
+[1]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 11)
+------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-17_11:03:32
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 12)
+  traceback : Signal 9 (SIGKILL) received by PID 12
+======================================================
+"""
+
+
+def test_a_rank_that_was_killed_has_no_traceback_and_is_told() -> None:
+    """The other ranks, which do not talk to it, were stopped as always."""
+    exits = {LAUNCHER: told(CHILD_FAILED, 9.0), FIRST: rank(0)}
+    found = exit_of(ended(1), exits, stopped(5.0))
+    assert (found.code, found.was_stopped) == (1, False)
+    assert (found.error or "").startswith("rank 1 was ended by signal 9")
+    found = exit_of(ended(1), exits, [])
+    assert (found.error or "").splitlines()[-1].startswith("rank 1 was ended by signal 9")
+
+
+def test_a_rank_that_was_stopped_and_is_slow_to_end_was_not_killed() -> None:
+    exits = {LAUNCHER: told(CHILD_FAILED, 9.0), FIRST: rank(0)}
+    both = [Trace(FIRST, stopped_at=5.0), Trace(SECOND, stopped_at=5.1)]
+    assert exit_of(ended(1), exits, both) == Exit(0, True)
 
 
 def test_what_fails_because_the_script_was_stopped_is_none() -> None:
@@ -89,6 +125,24 @@ def test_an_end_that_was_cut_off_says_nothing(tmp_path: Path, text: str) -> None
 def test_a_failed_program_of_a_script_that_ends_well(tmp_path: Path) -> None:
     text = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'raise ValueError'], check=False)\n"
     assert run(tmp_path, text).exit == Exit(0, False)
+
+
+@pytest.mark.slow
+def test_a_rank_of_torchrun_that_is_killed(tmp_path: Path) -> None:
+    """They do not talk to each other, so that the other one goes on and is stopped."""
+    text = scripts.HEAD + (
+        "import signal\n"
+        "for step, batch in enumerate(DataLoader(Slow(2000, 0.0), batch_size=4)):\n"
+        "    train_step(batch)\n"
+        "    if os.environ['RANK'] == '1' and step == 8:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    time.sleep(0.01)\n"
+    )
+    path = scripts.write(tmp_path, text)
+    arguments = ["--nproc_per_node=2", "--master_port=29599", str(path)]
+    record = observe(None, "torch.distributed.run", arguments, ONLY_STEPS, stdout=subprocess.DEVNULL)
+    assert (record.exit.code, record.exit.was_stopped) == (1, False)
+    assert "rank 1 was ended by signal 9" in (record.exit.error or "")
 
 
 @pytest.mark.slow

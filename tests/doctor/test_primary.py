@@ -93,6 +93,35 @@ def test_a_training_after_a_short_warm_up_is_stopped(tmp_path: Path, num_epochs:
     assert record.loaders[0].batch_size == 4
 
 
+MADE_BEFORE = (
+    scripts.HEAD
+    + """
+warm, train = DataLoader(Slow(64, 0.0), batch_size=4), DataLoader(Slow(2000, 0.0), batch_size=8)
+for epoch in range(int(sys.argv[1])):
+    for batch in warm:
+        train_step(batch)
+for batch in train:
+    train_step(batch)
+open("done", "w").close()
+"""
+)
+
+
+def test_two_epochs_of_warm_up_are_not_the_training(tmp_path: Path) -> None:
+    """They are 32 steps, more than were wanted; a larger loader was made and waits."""
+    record = run(tmp_path, MADE_BEFORE, "2")
+    assert {step.num_samples for step in record.steps} == {8}
+    assert record.exit.was_stopped
+    assert not (tmp_path / "done").exists()
+
+
+def test_a_warm_up_without_end_is_looked_at_and_told(tmp_path: Path) -> None:
+    record = run(tmp_path, MADE_BEFORE, "50")
+    assert {step.num_samples for step in record.steps} == {4}
+    assert record.exit.was_stopped
+    assert any("one with 2,000 was made and not read from yet" in warning for warning in record.warnings)
+
+
 TURNS = (
     scripts.HEAD
     + """

@@ -25,7 +25,7 @@ from flatout.doctor.tune.model import Service
 from flatout.doctor.tune.options import TuneOptions
 from flatout.doctor.tune.process import Trials
 from flatout.doctor.tune.race import Failed, Slice
-from flatout.doctor.tune.run import Tuned, slice_of, tune
+from flatout.doctor.tune.run import Tuned, left_of, slice_of, tune
 from flatout.doctor.tune.setting import Setting
 from flatout.doctor.tune.write import write_tuned
 from flatout.errors import ConfigError, FlatoutError, LoaderError
@@ -135,8 +135,13 @@ def test_settings_that_are_best_already_stay(config_file: Path, capsys: pytest.C
     out = config_file.with_name("tuned.yaml")
     again = ["--set", "train_ds.num_workers=8", "--set", "train_ds.prefetch_factor=2"]
     assert main(["tune", "--config", str(config_file), *again, "-o", str(out)]) == 0
-    assert "the settings as they are stay" in capsys.readouterr().out
-    assert load_config(out, environ={}).train_ds.num_workers == 8
+    shown = capsys.readouterr().out
+    assert "the settings as they are stay" in shown
+    assert "none is written, use yours as it is" in " ".join(shown.split())
+    assert not out.exists()
+    assert json.loads(out.with_name("tuned.proof.json").read_text())["keys"] == {}
+    assert main(["tune", "--config", str(config_file), *again, "-o", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["config"] is None
 
 
 @pytest.mark.usefixtures("here")
@@ -177,6 +182,7 @@ def test_another_encoding_gets_another_folder(config_file: Path, tmp_path: Path)
     other = Tuned(**{**vars(tuned), "facts": type(tuned.facts)(**{**vars(tuned.facts), "encodable": ("x",)})})
     assert other.keys["preprocessed_data_dir"].endswith("store-float16-zstd")
     path, _ = write_tuned(other, config_file, tmp_path / "encoded.yaml")
+    assert path is not None
     read = load_config(path, environ={})
     assert (read.fields["x"].encoding, read.fields["x"].compression) == ("float16", "zstd")
     assert read.fields["x"].kind == "array"
@@ -189,7 +195,13 @@ def test_a_dict_and_a_config_can_be_tuned(manifest: Path, tmp_path: Path) -> Non
     for source in (given, load_config(given, environ={})):
         tuned = tune(source, options=TuneOptions(budget_s=1.0))
         path, _ = write_tuned(tuned, source, tmp_path / "tuned.yaml")
+        assert path is not None
         assert load_config(path, environ={}).loader_for("train").num_workers == tuned.setting.num_workers
+
+
+def test_opening_the_data_is_part_of_the_budget() -> None:
+    assert left_of(60.0, 6.0) == 54.0
+    assert left_of(60.0, 50.0) == 30.0
 
 
 def test_stretches_follow_the_costs_and_the_budget() -> None:

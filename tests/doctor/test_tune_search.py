@@ -287,6 +287,15 @@ def test_what_there_was_no_time_for_is_told() -> None:
     assert found.skipped["num_workers"] == "the time was up"
 
 
+@pytest.mark.parametrize("budget_s", [40, 60, 90, 150])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_budget_is_kept(budget_s: float, seed: int) -> None:
+    """A trial takes a second here, the first four rounds of the proof eight."""
+    machine = Simulated(service(), noise=0.2, seed=seed)
+    search(machine, facts(encodable=("x",)), frozenset({"encoding", "batch_size"}), budget_s=budget_s).run()
+    assert machine.now_s <= budget_s
+
+
 def test_what_changes_results_needs_permission() -> None:
     machine = Simulated(service(), noise=0.01)
     known = facts(encodable=("x",))

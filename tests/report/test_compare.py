@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.report.records import doctor_record, loader, run_document, write_doct
 
 from flatout.cli.main import main
 from flatout.config import Config
+from flatout.doctor.record import Exit
 from flatout.errors import RecordError
 from flatout.report import compare, write_comparison
 from flatout.report.comparison import Measure
@@ -54,9 +56,41 @@ def test_the_same_run_twice(tmp_path: Path) -> None:
     assert all(each.is_better is None for each in found.speed)
 
 
-def test_two_records_of_the_doctor(tmp_path: Path) -> None:
-    from dataclasses import replace
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [("interrupted", "was interrupted"), ("failed", "failed"), ("running", "is still running")],
+)
+def test_a_run_that_did_not_finish_is_named(status: str, told: str, tmp_path: Path) -> None:
+    cut_off = write_run(tmp_path / "a", status=status)
+    found = compare(cut_off, faster(tmp_path / "b"))
+    steps = run_document()["speed"]["num_steps"]
+    assert found.verdict.endswith(f"run-0007 {told}, after {steps:,} steps.")
+    assert told not in compare(faster(tmp_path / "b"), write_run(tmp_path / "c")).verdict
 
+
+def test_unlike_batch_sizes_are_said(tmp_path: Path) -> None:
+    for changes in ({"batch_size": 64}, {"batch_size": 16, "train_ds": {"batch_size": 64}}):
+        config = Config(task="segmentation", **changes).model_dump(mode="json")
+        found = compare(write_run(tmp_path / "a"), write_run(tmp_path / "b", config=config))
+        assert "Their batch sizes differ (16, then 64): compare samples a second, not steps." in found.verdict
+    other = replace(loader(), batch_size=1000)
+    assert "batch sizes differ" in compare(doctor_record(), doctor_record(loaders=(other,))).verdict
+    assert "batch sizes" not in compare(doctor_record(), doctor_record()).verdict
+
+
+def test_a_script_that_was_interrupted_is_named() -> None:
+    stopped = doctor_record(exit=Exit(130, was_stopped=False), script="other.py")
+    assert "other.py was interrupted, after 50 measured steps." in compare(doctor_record(), stopped).verdict
+
+
+def test_the_wait_of_a_script_is_the_one_of_its_verdict() -> None:
+    """With starts of workers that no measured step shows: 100 ms on a step of 100, of which 60 are waiting."""
+    found = compare(doctor_record(), doctor_record(facts={"unseen_start_s": 0.1}))
+    wait = next(each for each in found.speed if each.name == "waiting for data")
+    assert (wait.first, wait.second) == (pytest.approx(0.6, abs=0.01), pytest.approx(0.8, abs=0.01))
+
+
+def test_two_records_of_the_doctor(tmp_path: Path) -> None:
     second = doctor_record(loaders=(replace(loader(), num_workers=4),), script="other.py")
     found = compare(write_doctor(tmp_path / "a.json"), second)
     assert found.kind == "doctor"

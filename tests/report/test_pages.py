@@ -194,6 +194,16 @@ def test_what_stands_on_the_page_of_the_doctor() -> None:
         assert wanted in told, wanted
 
 
+def test_warnings_stand_below_the_verdict() -> None:
+    assert page_of(doctor_record()).sections[0].title == "Warnings"
+
+
+def test_the_wait_on_the_page_is_the_one_of_the_verdict() -> None:
+    """A step of 100 ms waits for 60; starts of workers that none of them shows add another 100."""
+    shown = {fact.name: fact.value for fact in page_of(doctor_record(facts={"unseen_start_s": 0.1})).facts}
+    assert shown["waiting for data"] == "80 %"
+
+
 def test_what_was_not_tried_is_no_proof() -> None:
     tried = doctor_record()
     foretold = replace(tried, remedies=tuple(replace(each, trial=None) for each in tried.remedies))

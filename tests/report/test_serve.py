@@ -216,9 +216,19 @@ def test_a_run_that_has_not_begun(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_run_is_told_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """One that is empty, or has a config, may be where a run is about to begin; others are not."""
     monkeypatch.setattr(Dashboard, "wait", lambda self: None)
     assert main(["dashboard", str(tmp_path)]) == 0
     assert f"nothing to show yet: {tmp_path} is no run folder" in capsys.readouterr().err
+    (tmp_path / "photo.jpg").touch()
+    assert main(["dashboard", str(tmp_path)]) == 2
+    assert f"{tmp_path} is no run folder: it has no run.json, but photo.jpg" in capsys.readouterr().err
+    write_run(tmp_path / "run-0001")
+    assert main(["dashboard", str(tmp_path)]) == 2
+    assert "holds 1 run (run-0001)" in capsys.readouterr().err
+    (tmp_path / "config.yaml").touch()
+    assert main(["dashboard", str(tmp_path)]) == 0
+    assert "has no run.json yet" in capsys.readouterr().err
     write_run(tmp_path)
     assert main(["dashboard", str(tmp_path)]) == 0
     assert "nothing to show" not in capsys.readouterr().err

@@ -8,7 +8,9 @@ import typer
 
 from flatout.cli.options import JsonOption
 from flatout.cli.output import emit_json, error_console, say
+from flatout.errors import ConfigError
 from flatout.report import Dashboard
+from flatout.report.place import why_no_run
 
 
 def dashboard(
@@ -26,6 +28,8 @@ def dashboard(
     Only this machine reaches it, and nothing can be changed through it. For a run elsewhere: start it there
     and open a tunnel ('ssh -L 8080:127.0.0.1:PORT HOST'), or give its address here.
     """
+    if why := why_no_run(source):
+        raise ConfigError(f"{why}; 'flatout train' names the folder of its run when it begins")
     with Dashboard(source, port) as served:
         if as_json:
             emit_json({"address": served.address})

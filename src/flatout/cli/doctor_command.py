@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -140,8 +139,8 @@ def _check_place(name: str, place: Path | None) -> None:
     folder = place.absolute().parent
     if place.is_dir():
         raise ConfigError(f"{name} {place} is a folder; a file was wanted")
-    with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
+    if not folder.exists():
+        raise ConfigError(f"{name} {place}: there is no folder {folder}; make it first, the script was not run")
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise ConfigError(f"{name} {place}: nothing can be written to {folder}")
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import fmean
 
 from rich.table import Table
 from rich.text import Text
 
 from flatout.cli.output import console, say, say_error
 from flatout.cli.words import count_text
-from flatout.doctor.record import PHASES, Ceiling, DoctorRecord, Remedy, Trial
-from flatout.doctor.rules.words import duration, share, times
+from flatout.doctor.record import Ceiling, DoctorRecord, Remedy, Trial
+from flatout.doctor.rules.means import long_run_seconds
+from flatout.doctor.rules.words import count, duration, share, times
 
+UNSEEN = 0.02
+"""Part of a step from which it is said that waits were added which no measured step shows."""
 WORDS = {"optimiser": "optimiser", "sync": "device sync", "log": "logging", "evaluate": "evaluation"}
 
 
@@ -43,10 +45,12 @@ def _ending(record: DoctorRecord) -> str:
 
 
 def _numbers(record: DoctorRecord) -> Table:
-    mean = {phase: fmean(step.seconds.get(phase, 0.0) for step in record.steps) for phase in PHASES}
+    mean = long_run_seconds(record)
     step_s = sum(mean.values())
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("step", f"{duration(step_s)}, the mean of {len(record.steps):,}: {_split(mean, step_s)}")
+    if starts := _starts(record):
+        table.add_row("epochs", starts)
     for loader in record.loaders[:1]:
         stages = {stage: seconds for stage, seconds in loader.seconds.items() if seconds > 0}
         where = count_text(loader.num_workers, "worker") if loader.num_workers else "the training thread"
@@ -59,6 +63,15 @@ def _numbers(record: DoctorRecord) -> Table:
     if record.overhead is not None:
         table.add_row("overhead", f"{100 * record.overhead:.1f} % of a step for watching")
     return table
+
+
+def _starts(record: DoctorRecord) -> str:
+    """What workers take to start, where the measured steps show it too seldom, or too often."""
+    start_s, length = (record.facts.get(name) for name in ("epoch_start_s", "steps_per_epoch"))
+    unseen_s = record.facts.get("unseen_start_s") or 0.0
+    if not start_s or not length or abs(unseen_s) < UNSEEN * sum(long_run_seconds(record).values()):
+        return ""
+    return f"workers start for each, {duration(start_s)} every {count(length, 'step')}: counted in above"
 
 
 def _split(seconds: Mapping[str, float], total: float) -> str:

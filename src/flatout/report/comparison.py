@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flatout.doctor.record import DoctorRecord, LoaderFacts
+from flatout.doctor.rules.means import wait_share_of
 from flatout.errors import RecordError
 from flatout.report.quantity import BYTES, CORES, PLAIN, RATE, SECONDS, SHARE, TIMES, Quantity, number_text
 from flatout.report.run import RunRecord
@@ -20,6 +21,13 @@ SLIGHT = 0.02
 """Speeds closer than that are called the same: runs differ as much by themselves."""
 FEW_STEPS = 20
 """A speed of fewer steps says little, and the verdict says so."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells count it."""
+UNFINISHED = {
+    "running": "is still running",
+    "failed": "failed",
+    "interrupted": "was interrupted",
+}
 _LOADER_SETTINGS = (
     "num_workers",
     "batch_size",
@@ -120,6 +128,7 @@ def _compare_runs(first: RunRecord, second: RunRecord) -> Comparison:
             speed[0],
             is_same_machine=not _differ(first.machine, second.machine),
             num_steps=min(first.speed.num_steps, second.speed.num_steps),
+            cautions=_run_cautions(names, first, second),
         ),
         settings=tuple(differences(first.config, second.config)),
         speed=speed,
@@ -140,6 +149,7 @@ def _compare_doctors(first: DoctorRecord, second: DoctorRecord) -> Comparison:
             speed[0],
             is_same_machine=not _differ(first.machine, second.machine),
             num_steps=min(len(first.steps), len(second.steps)),
+            cautions=_doctor_cautions(names, first, second),
         ),
         settings=tuple(differences(_doctor_settings(first), _doctor_settings(second))),
         speed=speed,
@@ -170,7 +180,7 @@ def _doctor_speed(record: DoctorRecord) -> list[Measure]:
     found = [
         Measure("speed", steps.samples_per_s(), None, RATE, True),
         Measure("median step", steps.median_s(), None, SECONDS, False),
-        Measure("waiting for data", steps.wait_share(), None, SHARE, False),
+        Measure("waiting for data", wait_share_of(record), None, SHARE, False),
         Measure("step, data in memory", ceiling.resident_step_s if ceiling else None, None, SECONDS, False),
         Measure("loader alone, a batch", ceiling.loader_batch_s if ceiling else None, None, SECONDS, False),
         Measure("most to win", ceiling.gain if ceiling else None, None, TIMES),
@@ -193,17 +203,59 @@ def _both(first: Iterable[Measure], second: Iterable[Measure]) -> tuple[Measure,
     return tuple(each for at, each in enumerate(found) if at == 0 or (each.first, each.second) != (None, None))
 
 
-def _verdict(names: tuple[str, str], speed: Measure, *, is_same_machine: bool, num_steps: int) -> str:
+def _verdict(
+    names: tuple[str, str],
+    speed: Measure,
+    *,
+    is_same_machine: bool,
+    num_steps: int,
+    cautions: Sequence[str],
+) -> str:
     told, ratio = f"{names[1]} against {names[0]}: ", speed.ratio
     if not ratio:
-        return f"{told}one of them measured no speed."
+        return " ".join([f"{told}one of them measured no speed.", *cautions])
     if abs(ratio - 1) < SLIGHT:
         told += "as fast, within 2 %"
     else:
         told += f"{number_text(ratio)} times as fast" if ratio > 1 else f"{number_text(1 / ratio)} times slower"
     told += f" ({speed.quantity.text(speed.first)}, then {speed.quantity.text(speed.second)})."
     told += f" One of them has only {num_steps} steps: that says little." if num_steps < FEW_STEPS else ""
-    return told if is_same_machine else f"{told} Their machines differ: that is not the settings' doing alone."
+    differ = [] if is_same_machine else ["Their machines differ: that is not the settings' doing alone."]
+    return " ".join([told, *cautions, *differ])
+
+
+def _run_cautions(names: tuple[str, str], first: RunRecord, second: RunRecord) -> list[str]:
+    """What must be known before two runs are held against each other."""
+    found = []
+    for name, run in zip(names, (first, second), strict=True):
+        if run.status in UNFINISHED:
+            found.append(f"{name} {UNFINISHED[run.status]}, after {run.speed.num_steps:,} steps.")
+    return [*found, *_unlike_batches(_run_batch(first), _run_batch(second))]
+
+
+def _doctor_cautions(names: tuple[str, str], first: DoctorRecord, second: DoctorRecord) -> list[str]:
+    found = []
+    for name, record in zip(names, (first, second), strict=True):
+        code = record.exit.code
+        if code and not record.exit.was_stopped:
+            how = "was interrupted" if code == INTERRUPTED else f"failed with exit code {code}"
+            found.append(f"{name} {how}, after {len(record.steps):,} measured steps.")
+    return [*found, *_unlike_batches(_doctor_batch(first), _doctor_batch(second))]
+
+
+def _unlike_batches(first: object, second: object) -> list[str]:
+    if first is None or second is None or first == second:
+        return []
+    return [f"Their batch sizes differ ({first}, then {second}): compare samples a second, not steps."]
+
+
+def _run_batch(run: RunRecord) -> object:
+    own = run.config.get("train_ds")
+    return (own.get("batch_size") if isinstance(own, Mapping) else None) or run.config.get("batch_size")
+
+
+def _doctor_batch(record: DoctorRecord) -> object:
+    return next((loader.batch_size for loader in record.loaders if loader.name == "train"), None)
 
 
 def _names(first: str, second: str, first_long: str, second_long: str) -> tuple[str, str]:

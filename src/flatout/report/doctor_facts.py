@@ -27,6 +27,10 @@ def _repeated(found: Mapping[str, Any]) -> str:
     return clipped(f"{name}, {PLAIN.text(found.get('calls_per_step'))} times a step")
 
 
+def _unseen(seconds: float) -> str:
+    return SECONDS.text(seconds) if seconds > 0 else "none"
+
+
 def _of_whole(ratio: float) -> str:
     return f"{SHARE.text(ratio)} of a whole batch"
 
@@ -55,7 +59,8 @@ TRAINING: Mapping[str, tuple[str, Words]] = {
     "repeated_forward": ("runs forward more than once", _repeated),
     "num_epochs": ("epochs begun while observed", _plain),
     "steps_per_epoch": ("steps an epoch", PLAIN.text),
-    "epoch_start_s": ("from an epoch's start to its first batch", SECONDS.text),
+    "epoch_start_s": ("from an epoch's end to the next one's first batch", SECONDS.text),
+    "unseen_start_s": ("starts of workers that no measured step shows, a step", _unseen),
     "evaluations": ("evaluations", _every),
     "evaluate_place": ("evaluated in", _plain),
     "log_calls": ("calls that log", _every),

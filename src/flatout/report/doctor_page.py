@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import flatout
 from flatout.doctor.record import DoctorRecord, LoaderFacts, Remedy
+from flatout.doctor.rules.means import wait_share_of
 from flatout.doctor.trial.together import settings_kept
 from flatout.report.doctor_charts import (
     cores_chart,
@@ -44,6 +45,7 @@ def doctor_page(record: DoctorRecord) -> Page:
     """The doctor's record in, its page out."""
     gain, steps = None if record.ceiling is None else record.ceiling.gain, StepTable.of(record.steps)
     sections = [
+        section("Warnings", [Words(tuple(clipped(text, 2000) for text in record.warnings[:MOST_LINES]))]),
         section("What to do", [_remedies(record.remedies)]),
         section(_gains_title(record.remedies), [gain_chart(record.remedies, gain), _kept(record)]),
         section("A step", [timeline_chart(record, steps), steps_chart(steps)]),
@@ -54,7 +56,6 @@ def doctor_page(record: DoctorRecord) -> Page:
         section("Other lines of the loop", [other_lines(record.facts)]),
         section("Facts", doctor_facts(record.facts)),
         section("Machine", [fact_table("", record.machine)]),
-        section("Warnings", [Words(tuple(clipped(text, 2000) for text in record.warnings[:MOST_LINES]))]),
         section("The script's own error", [_error(record)]),
     ]
     return Page(
@@ -116,7 +117,7 @@ def _facts(record: DoctorRecord, steps: StepTable) -> tuple[Fact, ...]:
     return facts(
         [
             ("most to win", times_text(max(1.0, ceiling.gain) if ceiling else None), interval),
-            ("waiting for data", SHARE.text(steps.wait_share()), "of a step"),
+            ("waiting for data", SHARE.text(wait_share_of(record)), "of a step"),
             ("median step", SECONDS.text(steps.median_s()), f"{len(record.steps):,} steps"),
             ("speed", RATE.text(steps.samples_per_s()), ""),
             ("data in memory", SECONDS.text(ceiling.resident_step_s if ceiling else None), "a step"),

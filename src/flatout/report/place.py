@@ -77,6 +77,17 @@ def find_place(source: str | Path) -> Place:
     return Place(str(path / RECORD if path.is_dir() else path))
 
 
+def why_no_run(source: str | Path) -> str:
+    """Why a folder is not that of a run, nor of one that may begin there; empty: it may be, or is no folder.
+
+    An empty folder, or one with a config and no record yet, is where a run is about to begin.
+    """
+    folder = Path(source).expanduser()
+    if "://" in str(source) or not folder.is_dir() or (folder / RECORD).exists() or (folder / CONFIG).exists():
+        return ""
+    return _why_missing(folder / RECORD) if any(folder.iterdir()) else ""
+
+
 def _address(text: str) -> str:
     try:
         parts = urlsplit(text)
@@ -101,8 +112,10 @@ def _why_missing(path: Path) -> str:
     runs = sorted(found.parent.name for found in folder.glob(f"*/{RECORD}"))
     if runs:
         names = ", ".join(runs[:5]) + (", ..." if len(runs) > 5 else "")
-        return f"{folder} holds {len(runs)} runs ({names}); name one of them"
-    return f"{folder} is no run folder: it has no {RECORD}"
+        return f"{folder} holds {len(runs)} run{'s' if len(runs) > 1 else ''} ({names}); name one of them"
+    held = sorted(found.name for found in folder.iterdir())
+    names = ", ".join(held[:3]) + (", ..." if len(held) > 3 else "")
+    return f"{folder} is no run folder: it has no {RECORD}, {f'but {names}' if held else 'it is empty'}"
 
 
 def _fetch(address: str) -> bytes:

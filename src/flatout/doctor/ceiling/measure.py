@@ -8,6 +8,7 @@ from statistics import fmean, median
 
 from flatout.doctor.record import Ceiling
 from flatout.doctor.steps.cut import Steps
+from flatout.doctor.steps.epochs import Epochs, epochs_of, restarted_s, starts_workers
 from flatout.doctor.steps.phases import Phases
 from flatout.doctor.steps.trace import BlockRow, Trace
 from flatout.doctor.tune.interval import spread_of
@@ -26,18 +27,21 @@ def ceiling_of(trace: Trace, steps: Steps, phases: Phases) -> Ceiling | None:
     if not steps.steps:
         return None
     alone_s = trace.alone[0] / trace.alone[1] if trace.alone and trace.alone[1] else None
-    return replayed(trace, steps, phases, alone_s) or from_waits(steps, alone_s)
+    epochs = epochs_of(trace, steps)
+    return replayed(trace, steps, phases, epochs, alone_s) or from_waits(steps, alone_s, epochs.unseen_s)
 
 
-def replayed(trace: Trace, steps: Steps, phases: Phases, alone_s: float | None) -> Ceiling | None:
+def replayed(
+    trace: Trace, steps: Steps, phases: Phases, epochs: Epochs, alone_s: float | None
+) -> Ceiling | None:
     """Steps with the loader against steps with resident batches, round by round.
 
-    Evaluations fall into some blocks and not into others, so each block counts without its own, and all with
-    the mean that was observed.
+    Evaluations, and workers that start for another epoch, fall into some blocks and not into others, so each
+    block counts without its own, and all with the mean of those.
     """
     extra_s = fmean(step.seconds["evaluate"] for step in steps.steps)
-    base = block_seconds(trace.blocks, "base", phases, extra_s)
-    resident = block_seconds(trace.blocks, "resident", phases, extra_s)
+    base = block_seconds(trace, "base", phases, extra_s, base_starts_s(trace, epochs))
+    resident = block_seconds(trace, "resident", phases, extra_s)
     rounds = sorted(base.keys() & resident.keys())
     if len(rounds) < REPLAYED_ROUNDS:
         return None
@@ -54,26 +58,46 @@ def is_replayed(trace: Trace) -> bool:
     return len(set.intersection(*rounds)) >= REPLAYED_ROUNDS
 
 
-def block_seconds(blocks: Sequence[BlockRow], name: str, phases: Phases, extra_s: float) -> dict[int, float]:
-    """Mean step of each round's block, with `extra_s` instead of its own evaluations."""
+def base_starts_s(trace: Trace, epochs: Epochs) -> float | None:
+    """Seconds a step of workers that start for each epoch of the script's loader; None: it has none such."""
+    known = trace.loader(trace.train_number) if trace.train_number is not None else None
+    if known is None or not starts_workers(known) or epochs.start_s is None or not epochs.length:
+        return None
+    return epochs.a_step_s
+
+
+def block_seconds(
+    trace: Trace, name: str, phases: Phases, extra_s: float, starts_s: float | None = None
+) -> dict[int, float]:
+    """Mean step of each round's block, with `extra_s` instead of its own evaluations.
+
+    Args:
+        starts_s: seconds a step that count instead of its own starts of epochs; absent: its own count.
+    """
     found: dict[int, float] = {}
-    for block in blocks:
+    for block in trace.blocks:
         if block.name == name and block.round not in found:
             seconds = phases.seconds(block.start, block.end)
-            found[block.round] = extra_s + (sum(seconds.values()) - seconds["evaluate"]) / block.num_steps
+            own_s = seconds["evaluate"] + (0.0 if starts_s is None else restarted_s(trace, block))
+            found[block.round] = extra_s + (starts_s or 0.0) + (sum(seconds.values()) - own_s) / block.num_steps
     return found
 
 
-def from_waits(steps: Steps, alone_s: float | None) -> Ceiling:
-    """What the steps would take without their waits: for scripts that end too early to replay anything."""
+def from_waits(steps: Steps, alone_s: float | None, unseen_s: float = 0.0) -> Ceiling:
+    """What the steps would take without their waits: for scripts that end too early to replay anything.
+
+    Args:
+        unseen_s: what a mean step waits longer than these did.
+    """
     size = max(1, math.ceil(len(steps.steps) / NUM_PARTS))
     ratios = []
     for at in range(0, len(steps.steps), size):
         part = steps.steps[at : at + size]
         total, waited = (sum(_seconds(step.seconds, kind) for step in part) for kind in ("all", "wait"))
-        ratios.append(total / max(total - waited, 1e-9))
-    step_s = fmean(sum(step.seconds.values()) for step in steps.steps)
-    wait_s = fmean(step.seconds["wait"] for step in steps.steps)
+        busy = total - waited
+        ratios.append((busy + max(0.0, waited + len(part) * unseen_s)) / max(busy, 1e-9))
+    wait_s = max(0.0, fmean(step.seconds["wait"] for step in steps.steps) + unseen_s)
+    step_s = fmean(sum(step.seconds.values()) - step.seconds["wait"] for step in steps.steps) + wait_s
     gain = step_s / max(step_s - wait_s, 1e-9)
     spread = spread_of(ratios)
     high = spread.high if math.isfinite(spread.high) else gain
@@ -104,7 +128,7 @@ def slowdown_of(trace: Trace, phases: Phases) -> float | None:
     Where one thread computes, its CPU seconds tell: they do not grow if it has to wait for a core. To be beside
     somebody is never worse than to take turns with him.
     """
-    alone, beside = (block_seconds(trace.blocks, name, phases, 0.0) for name in ("resident", "beside"))
+    alone, beside = (block_seconds(trace, name, phases, 0.0) for name in ("resident", "beside"))
     alone_cpu, beside_cpu = (_cpu_seconds(trace.blocks, name) for name in ("resident", "beside"))
     rounds = sorted(alone.keys() & beside.keys())
     if len(rounds) < LEAST_ROUNDS:
@@ -117,7 +141,7 @@ def slowdown_of(trace: Trace, phases: Phases) -> float | None:
 
 def sent_of(trace: Trace, phases: Phases) -> float | None:
     """Seconds that a step takes more if its batches come ready from a worker; None: not known."""
-    alone, sent = (block_seconds(trace.blocks, name, phases, 0.0) for name in ("resident", "sent"))
+    alone, sent = (block_seconds(trace, name, phases, 0.0) for name in ("resident", "sent"))
     rounds = sorted(alone.keys() & sent.keys())
     return max(0.0, median(sent[r] - alone[r] for r in rounds)) if len(rounds) >= LEAST_ROUNDS else None
 

@@ -16,7 +16,7 @@ from statistics import fmean, pstdev
 from time import perf_counter
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from flatout.doctor.ceiling.beside import BesideSource
 from flatout.doctor.ceiling.here import measure_parts
@@ -44,6 +44,8 @@ SHORT_EPOCH = 40
 EPOCH_S = 5.0
 """... unless they last longer: a dozen blocks of slow steps took four minutes, what is between is little."""
 DRAIN_S = 2.0
+NUM_STARTS, STARTS_S = 3, 4.0
+"""Epochs that are begun to see what that takes, if there is time: spawned workers import torch."""
 ALONE_S = 1.5
 """The loader alone is measured for this long ..."""
 ALONE_BATCHES = (3, 60)
@@ -164,8 +166,20 @@ def ceiling_blocks(
         sent.close()
     WATCH.add(("alone", *_alone(base)))
     if not is_distributed():
+        has_epochs = base.num_starts or not isinstance(loader.dataset, IterableDataset)  # a stream may not end
+        if loader.num_workers and not loader.persistent_workers and has_epochs:
+            _start_anew(base)
         base.settle()
         yield from part_blocks(base, loader, kept, optimiser)
+
+
+def _start_anew(base: LoaderSource) -> None:
+    """Begin some epochs: of many steps the blocks may not have seen the end of any, and one start is none."""
+    end = perf_counter() + STARTS_S
+    for _ in range(NUM_STARTS):
+        base.begin_anew(perf_counter())
+        if perf_counter() > end:
+            break
 
 
 def part_blocks(

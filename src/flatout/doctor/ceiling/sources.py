@@ -61,12 +61,20 @@ class LoaderSource:
         """The next batch; the next epoch's first one at the end of an epoch."""
         if self.iterator is None:
             self._start()
+        start = perf_counter()
         try:
             return self._advance(self.iterator)
         except StopIteration:
-            self.iterator = None  # its workers end before the next ones start, as in a loop
-            self._start()
-            return self._advance(self.iterator)
+            # Its last workers ended inside the call that said so; they end before the next ones start.
+            return self.begin_anew(start)
+
+    def begin_anew(self, since: float) -> Any:
+        """The first batch of another epoch; what that took is written down."""
+        self.iterator = None
+        self._start()
+        batch = self._advance(self.iterator)
+        WATCH.add(("restart", self.name, since, perf_counter()))
+        return batch
 
     def like(self, name: str, make: Callable[[], Any]) -> LoaderSource:
         """Another loader's batches, taken in the same way."""

@@ -102,7 +102,7 @@ class SeenLoader:
             "pin_memory": bool(loader.pin_memory),
             "start_method": _start_method(loader),
             "is_iterable": isinstance(loader.dataset, IterableDataset),
-            "num_samples": _length(loader.dataset),
+            "num_samples": length_of(loader.dataset),
             "dataset": f"{type(loader.dataset).__module__}.{type(loader.dataset).__qualname__}",
         }
 
@@ -119,7 +119,7 @@ def _kind_of(loader: DataLoader[Any]) -> tuple[Any, ...]:
 
 def steps_of(loader: DataLoader[Any]) -> int | None:
     """Batches of an epoch; an iterable dataset is not asked, because torch would remember that it was."""
-    return None if isinstance(loader.dataset, IterableDataset) else _length(loader)
+    return None if isinstance(loader.dataset, IterableDataset) else length_of(loader)
 
 
 def _batch_size(loader: DataLoader[Any]) -> int | None:
@@ -127,7 +127,8 @@ def _batch_size(loader: DataLoader[Any]) -> int | None:
     return getattr(loader.batch_sampler, "batch_size", None) if size is None else size
 
 
-def _length(sized: Any) -> int | None:
+def length_of(sized: Any) -> int | None:
+    """`len`, where there is one."""
     try:
         return len(sized)
     except (TypeError, NotImplementedError, AttributeError):

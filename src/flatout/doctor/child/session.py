@@ -18,6 +18,7 @@ from flatout.doctor.ceiling.sources import LoaderSource
 from flatout.doctor.child.exit import own_rank
 from flatout.doctor.child.loaders import SeenLoader, key_of
 from flatout.doctor.child.primary import Primary
+from flatout.doctor.child.unread import PATIENCE, Unread
 from flatout.doctor.child.watch import WATCH, Own
 from flatout.doctor.observe.settings import ObserveSettings
 from flatout.doctor.patches.files import FILES
@@ -41,6 +42,7 @@ class Session:
         self.settings = ObserveSettings()
         self.loaders: dict[tuple[Any, ...], SeenLoader] = {}
         self._primary = Primary()
+        self._unread = Unread()
         self.base: LoaderSource | None = None
         self.num_steps = 0
         self.mean_step_s = 0.0
@@ -169,6 +171,7 @@ class Session:
     def _count_anew(self) -> None:
         """The batches of another loader are the steps from here on; there is room for their rows."""
         WATCH.collect()
+        self._unread.forget()
         if self._primary.counts_anew:
             self.num_steps = 0
             self._step_starts.clear()
@@ -211,7 +214,7 @@ class Session:
         settings = self.settings
         if settings.is_full:
             return False
-        if self.num_steps > settings.num_steps + settings.num_warmup:
+        if self.num_steps > settings.num_steps + settings.num_warmup and not self._is_warming_up():
             return True
         is_late = perf_counter() - self._started_at > settings.time_limit_s
         return is_late and self.num_steps > 10 and not is_distributed()
@@ -222,7 +225,20 @@ class Session:
         if self.block is not None or self.settings.is_full:
             return False
         enough = max(SHORT_STEPS, 2 * self.settings.num_steps // 3)
-        return seen.num_epochs >= 2 and self.num_steps >= enough
+        return seen.num_epochs >= 2 and self.num_steps >= enough and not self._is_warming_up()
+
+    def _is_warming_up(self) -> bool:
+        """Whether a larger loader waits to be read: the training may begin with it. Not for ever."""
+        settings, seen = self.settings, self.primary
+        if seen is None or is_distributed() or settings.is_bare:
+            return False
+        if self.num_steps > PATIENCE * (settings.num_steps + settings.num_warmup):
+            return False
+        return bool(self._larger_unread(seen))
+
+    def _larger_unread(self, seen: SeenLoader) -> list[int]:
+        with Own(WATCH):
+            return self._unread.larger(seen, lambda loader: key_of(loader) in self.loaders)
 
     def _go_on(self, seen: SeenLoader) -> Any:
         self._begin_plan(None)
@@ -234,6 +250,8 @@ class Session:
         seen = self.primary
         if seen is None:
             return
+        if sizes := self._larger_unread(seen):
+            WATCH.add(("unread", max(sizes)))
         now = perf_counter()
         WATCH.add(("observed", now, self.num_steps))
         steps, since, own_s = self._measured_from

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flatout.doctor.launch.run import Ended
 from flatout.doctor.record import Exit
 from flatout.doctor.steps.trace import Trace
 
+ROOT_CAUSE = re.compile(r"Root Cause.*?\brank\s*:\s*(\d+).*?exitcode\s*:\s*-(\d+) \(pid: (\d+)\)", re.DOTALL)
+"""In torchrun's ChildFailedError."""
 Told = Mapping[str, Any]
 """What one process wrote about its own end; see `flatout.doctor.child.exit`."""
 
@@ -25,16 +29,42 @@ def exit_of(ended: Ended, exits: Mapping[int, Told], traces: Sequence[Trace]) ->
     stops = [trace.stopped_at for trace in traces if trace.stopped_at is not None]
     if stops and not ended.was_interrupted:
         crashed = [told for told in _own(ended, exits) if _at(told) < min(stops)]
-        if not crashed:  # whatever code the script made of it
-            return Exit(0, True)
-        return Exit(ended.code or 1, False, crashed[0]["error"])
+        if crashed:
+            return Exit(ended.code or 1, False, crashed[0]["error"])
+        killed = _killed(exits.get(ended.pid, {}).get("error") or "")
+        was_stopped = {trace.pid for trace in traces if trace.stopped_at is not None}
+        if killed is not None and killed.pid not in was_stopped | exits.keys():
+            return Exit(ended.code or 1, False, killed.text)
+        return Exit(0, True)  # whatever code the script made of it
     if not ended.code:
         return Exit(0, False)
     own = _own(ended, exits) or _failed(exits.values())
     error = own[0]["error"] if own else None
+    if error is not None and (killed := _killed(error)) is not None:
+        error = f"{error.rstrip()}\n{killed.text}"
     if error is None and ended.code > 128:
         error = f"ended by signal {ended.code - 128}"
     return Exit(ended.code, False, error)
+
+
+class Killed(NamedTuple):
+    """A rank that a signal ended: it had no time for a traceback."""
+
+    rank: int
+    signal: int
+    pid: int
+
+    @property
+    def text(self) -> str:
+        """What to look at next, too: the system kills whoever takes the last memory."""
+        hint = "; the kernel's log says if memory ran out (dmesg)" if self.signal == signal.SIGKILL else ""
+        return f"rank {self.rank} was ended by signal {self.signal}, without a traceback{hint}"
+
+
+def _killed(error: str) -> Killed | None:
+    """The rank that torchrun names as the first to fail, if a signal ended it."""
+    found = ROOT_CAUSE.search(error)
+    return None if found is None else Killed(*map(int, found.groups()))
 
 
 def _own(ended: Ended, exits: Mapping[int, Told]) -> list[Told]:

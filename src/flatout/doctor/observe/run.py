@@ -117,12 +117,20 @@ def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSetting
         for path in trace.facts.get("late_files") or ()
     ]
     found += [f"a measurement after the observed steps failed: {why}" for why in trace.failures]
+    known = trace.loader(trace.train_number) if trace.train_number is not None else None
+    if known is not None and trace.num_unread is not None:
+        found.append(
+            f"the steps are those of a loader with {known['num_samples']:,} samples; one with "
+            f"{trace.num_unread:,} was made and not read from yet. If that is the training, what was looked at "
+            "is its warm-up: shorten it by the script's arguments, or look longer with --steps"
+        )
     if ended.code and not ended.was_interrupted and not steps.steps:
         return found  # its own error is the news
     if not trace.nexts:
         found.append(
             "no batch of a torch.utils.data.DataLoader was read where the script trains; those are what the "
-            "doctor watches. A training with flatout's own loader keeps its times itself: flatout report RUN"
+            "doctor watches. Next: let the loop take its batches from one and look again; a training with "
+            "flatout's own loader keeps its times itself: flatout report RUN"
         )
     elif trace.train_number is None:
         found.append(_why_untrained(trace))

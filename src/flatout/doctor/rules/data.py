@@ -144,8 +144,8 @@ def advise_disk(case: Case) -> Remedy | None:
         "are waiting for it",
         predicted_gain=case.gain_of(make_s=case.make_cpu_s, here_s=max(0.0, case.here_s - case.io_s)),
         cost="room for the data on a local SSD",
-        how="copy the data to a local NVMe SSD, or keep the prepared samples there: flatout.cached(dataset, "
-        '"/local/cache"), flatout prepare --output-dir /local/store',
+        how="copy the data to a local NVMe SSD, or keep the prepared samples there: import flatout; dataset = "
+        'flatout.cached(dataset, "/local/cache"), or flatout prepare --output-dir /local/store',
     )
 
 

@@ -31,9 +31,12 @@ class Facts:
     slowdown: float | None = None
     """What a process that is busy on another core adds to a step with resident batches, as a part of it."""
     epoch_start_s: float | None = None
-    """Seconds from `iter(loader)` to the first batch, mean over the epochs after the first."""
+    """Seconds from the end of an epoch to the first batch of the next, the median of all seen."""
     steps_per_epoch: float | None = None
     """Steps between two `iter(loader)`."""
+    unseen_start_s: float | None = None
+    """What starts of workers add to the mean step that the measured ones do not show: as many of them as epochs
+    should have begun there, by `epoch_start_s`; below 0 where more of them were seen."""
     draws_random: bool | None = None
     """Random numbers are drawn while a sample is made."""
     opens_per_batch: float | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flatout.doctor.record import PHASES, Step
+from flatout.doctor.record import PHASES, DoctorRecord, Step
 
 
 def mean_seconds(steps: Sequence[Step]) -> dict[str, float]:
@@ -14,6 +14,22 @@ def mean_seconds(steps: Sequence[Step]) -> dict[str, float]:
         for phase, seconds in step.seconds.items():
             total[phase if phase in total else "other"] += seconds
     return {phase: seconds / max(len(steps), 1) for phase, seconds in total.items()}
+
+
+def long_run_seconds(record: DoctorRecord) -> dict[str, float]:
+    """The same of a step in the long run: what workers take to start comes once an epoch, seen or not."""
+    found = mean_seconds(record.steps)
+    unseen_s = record.facts.get("unseen_start_s")
+    if isinstance(unseen_s, int | float):  # a record from elsewhere may hold anything
+        found["wait"] = max(0.0, found["wait"] + unseen_s)
+    return found
+
+
+def wait_share_of(record: DoctorRecord) -> float | None:
+    """Part of a step in the long run that is waiting for data; None without steps."""
+    seconds = long_run_seconds(record)
+    total_s = sum(seconds.values())
+    return seconds["wait"] / total_s if total_s > 0 else None
 
 
 def outlying_s(waits: Sequence[float], number: int) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flatout.doctor.record import DoctorRecord, LoaderFacts
 from flatout.doctor.rules.facts import Facts
-from flatout.doctor.rules.means import mean_seconds, outlying_s
+from flatout.doctor.rules.means import long_run_seconds, outlying_s
 from flatout.doctor.rules.words import count
 from flatout.lazy import cached_property
 from flatout.loader.machine import Machine
@@ -29,8 +29,8 @@ class Seen:
 
     @cached_property
     def seconds(self) -> Mapping[str, float]:
-        """Seconds a step by phase."""
-        return mean_seconds(self.record.steps)
+        """Seconds a step by phase, in the long run: starts of workers that no measured step shows are in it."""
+        return long_run_seconds(self.record)
 
     @cached_property
     def step_s(self) -> float:
@@ -149,10 +149,14 @@ class Seen:
     def restart_s(self) -> float:
         """Seconds a step that workers take to start at the beginning of each epoch."""
         workers, starts = self.loader.num_workers, self.loader.worker_starts
-        if not workers or self.loader.persistent_workers or starts <= workers:
+        started_s, length = self.facts.epoch_start_s or 0.0, self.facts.steps_per_epoch
+        if not workers or self.loader.persistent_workers:
+            return 0.0
+        if self.facts.unseen_start_s is not None and length:
+            return min(started_s / length, self.seconds["wait"])
+        if starts <= workers:
             return 0.0
         waits = [step.seconds.get("wait", 0.0) for step in self.record.steps]
-        started_s, length = self.facts.epoch_start_s or 0.0, self.facts.steps_per_epoch
         if not length:
             return outlying_s(waits, starts // workers)
         # Old workers end before new ones start, which only the step in between shows.

@@ -107,11 +107,12 @@ def advise_persistent(case: Case) -> Remedy | None:
     starts = loader.worker_starts / max(loader.num_workers, 1)
     each_s = case.facts.epoch_start_s or case.restart_s * len(case.record.steps) / max(starts, 1)
     length = case.facts.steps_per_epoch
+    when = f"anew every {count(length, 'step')}" if length else f"{starts:.0f} times"
     first_s = min((case.make_s + case.hand_over_s) / length, case.restart_s) if length else 0.0
     return Remedy(
         name="persistent",
-        evidence=f"{loader.num_workers} workers were started {starts:.0f} times, {duration(each_s)} each time, "
-        f"{share(case.restart_s / case.step_s)} of all steps",
+        evidence=f"{count(loader.num_workers, 'worker')} started {when}, {duration(each_s)} each time, "
+        f"{share(case.restart_s / case.step_s)} of all time",
         # What the model does not know goes with the restarts; an epoch's first batch is still waited for.
         predicted_gain=case.gain_over_step(uneven_s=first_s),
         cost="the memory of the workers between epochs",

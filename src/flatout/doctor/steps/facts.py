@@ -6,11 +6,11 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from flatout.doctor.ceiling.measure import is_replayed, resident_seconds, sent_of, slowdown_of
 from flatout.doctor.steps.cut import Steps, inside
+from flatout.doctor.steps.epochs import epochs_of
 from flatout.doctor.steps.loaders import Made, Sampled, mean_of
 from flatout.doctor.steps.phases import Phases
 from flatout.doctor.steps.trace import Trace
@@ -36,25 +36,15 @@ def facts_of(
         "sent_s": sent_of(trace, phases),
         "ceiling": "replayed" if is_replayed(trace) else "from waits",
     }
-    facts |= _epochs(trace, steps) | _loop(trace, steps, phases, sampled)
-    return facts | (_making(made) if made is not None else {}) | trace.measured
-
-
-def _epochs(trace: Trace, steps: Steps) -> dict[str, Any]:
-    """How long an epoch takes to start, and how many steps it has."""
-    train = trace.train_number
-    begins = [start for start, _, number in trace.iters if number == train]
-    starts = []
-    for begin in begins[1:]:
-        first = next((each.end for each in trace.nexts if each.number == train and each.start >= begin), None)
-        if first is not None:
-            starts.append(first - begin)
-    known = trace.loader(train) if train is not None else None
-    return {
-        "epoch_start_s": fmean(starts) if starts else None,
-        "steps_per_epoch": known["epoch_steps"] if known else None,
-        "num_epochs": len(begins),
+    epochs = epochs_of(trace, steps)
+    facts |= {
+        "epoch_start_s": epochs.start_s,
+        "steps_per_epoch": epochs.length,
+        "unseen_start_s": epochs.unseen_s,
+        "num_epochs": epochs.num_begun,
     }
+    facts |= _loop(trace, steps, phases, sampled)
+    return facts | (_making(made) if made is not None else {}) | trace.measured
 
 
 def _loop(trace: Trace, steps: Steps, phases: Phases, sampled: Sequence[Sampled]) -> dict[str, Any]:

@@ -58,6 +58,8 @@ class Trace:
     syncs: list[Placed] = field(default_factory=list)
     logs: list[Placed] = field(default_factory=list)
     blocks: list[BlockRow] = field(default_factory=list)
+    restarts: list[tuple[str, float, float]] = field(default_factory=list)
+    """Ends of epochs after the observed steps: source, when, and when the next first batch was there."""
     workers: dict[int, int] = field(default_factory=dict)
     """Loader number by process."""
     loaders: list[dict[str, Any]] = field(default_factory=list)
@@ -72,6 +74,8 @@ class Trace:
     refusals: dict[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     """Measurements of the doctor's own that went wrong."""
+    num_unread: int | None = None
+    """Samples of a loader, larger than the one trained on, that nobody had read from when enough was seen."""
     stopped_at: float | None = None
     num_rows: int = 0
 
@@ -108,6 +112,8 @@ def _add(trace: Trace, kind: str, values: Sequence[Any]) -> None:
         trace.iters.append((values[0], values[1], values[2]))
     elif kind == "block":
         trace.blocks.append(BlockRow(*values))
+    elif kind == "restart":
+        trace.restarts.append((values[0], values[1], values[2]))
     elif kind == "workers":
         trace.workers |= dict.fromkeys(values[1], values[0])
     else:
@@ -132,6 +138,8 @@ def _add_single(trace: Trace, kind: str, values: Sequence[Any]) -> None:
         trace.watching_s = trace.watching_s or values[0]  # the first tells of the observation alone
     elif kind == "agrees":
         trace.agreements[values[0]] = values[1]
+    elif kind == "unread":
+        trace.num_unread = values[0]
     elif kind == "failed":
         trace.failures.append(values[0])
     elif kind == "refused":

@@ -7,12 +7,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
-from flatout.doctor.ceiling.measure import block_seconds
+from flatout.doctor.ceiling.measure import base_starts_s, block_seconds
 from flatout.doctor.child.log import read_rows
 from flatout.doctor.record import DoctorRecord, Remedy, Trial
+from flatout.doctor.steps.cut import steps_of
+from flatout.doctor.steps.epochs import epochs_of, starts_of
 from flatout.doctor.steps.phases import Phases
 from flatout.doctor.steps.trace import Trace, read_trace
 from flatout.doctor.trial.together import TOGETHER, going_together
@@ -136,8 +138,9 @@ def judged(trace: Trace, phases: Phases, remedy: Remedy) -> Trial | None:
     if remedy.name in trace.refusals:
         return Trial(1.0, 1.0, 1.0, is_kept=False, note=trace.refusals[remedy.name])
     evaluated = "evaluate_batches" in remedy.settings
-    mine = _blocks(trace, phases, remedy.name, evaluated)
-    base = _blocks(trace, phases, "base", evaluated)
+    theirs_s, own_s = _starts(trace, phases, remedy)
+    mine = _blocks(trace, phases, remedy.name, evaluated, own_s)
+    base = _blocks(trace, phases, "base", evaluated, theirs_s)
     rounds = sorted(mine.keys() & base.keys())
     if len(rounds) < 2:
         return None
@@ -150,13 +153,30 @@ def judged(trace: Trace, phases: Phases, remedy: Remedy) -> Trial | None:
     return Trial(found.middle, found.low, high, is_kept, agrees, _note(remedy, agrees, is_frozen))
 
 
-def _blocks(trace: Trace, phases: Phases, name: str, evaluated: bool) -> dict[int, float]:
+def _starts(trace: Trace, phases: Phases, remedy: Remedy) -> tuple[float | None, float | None]:
+    """Seconds a step of starts of epochs, of the script as it is and of the remedy; None: as they fell.
+
+    Blocks are seldom whole epochs, so that workers which start for each would be in some of them by chance.
+    """
+    epochs = epochs_of(trace, steps_of(trace, phases, 0))
+    base_s = base_starts_s(trace, epochs)
+    if base_s is None or not epochs.length:
+        return None, None
+    if own := starts_of(trace, remedy.name):
+        return base_s, median(own) / epochs.length * _scale(trace, remedy.settings)
+    has_none = remedy.settings.get("persistent_workers") or remedy.settings.get("num_workers") == 0
+    return base_s, 0.0 if has_none else base_s
+
+
+def _blocks(
+    trace: Trace, phases: Phases, name: str, evaluated: bool, starts_s: float | None
+) -> dict[int, float]:
     """Mean step by round; all of it, or without evaluations but with their mean."""
     blocks = [block for block in trace.blocks if block.name == name]
     if evaluated:
         return {b.round: sum(phases.seconds(b.start, b.end).values()) / b.num_steps for b in blocks}
     means = [phases.seconds(b.start, b.end)["evaluate"] / b.num_steps for b in trace.blocks if b.name == "base"]
-    return block_seconds(blocks, name, phases, fmean(means) if means else 0.0)
+    return block_seconds(trace, name, phases, fmean(means) if means else 0.0, starts_s)
 
 
 def _scale(trace: Trace, settings: Mapping[str, Any]) -> float:

@@ -26,18 +26,21 @@ def duel(
     """Measure two settings in turn, as often each.
 
     Args:
-        deadline_s: by `clock`; no round begins after it but those up to the first look.
+        deadline_s: by `clock`; no round begins that would end after it but those up to the first look.
         entries: filled as it goes, for whoever is interrupted.
     """
     both = [] if entries is None else entries
     both += [Entry(before), Entry(found)]
+    round_s = 0.0
     for number in range(max(LOOKS)):
+        started_s = clock()
         if number in LOOKS and is_decided(both, LOOKS[number]):
             break
-        if number >= min(LOOKS) and clock() >= deadline_s:
+        if number >= min(LOOKS) and started_s + round_s > deadline_s:
             break
         for entry in in_turn(both, number):
             entry.measure(measure)
+        round_s = clock() - started_s
         if any(entry.failure is not None for entry in both):
             break
     return both

@@ -113,7 +113,8 @@ def race(
 
     Args:
         deadline_s: by `clock`; the rounds that an interval needs are run beyond it.
-        end_s: the same, when even these end; the first is always run.
+        end_s: the same, when even these end; a round that would not end by then, as long as the one before
+            took, is not begun. The first is always run.
         entries: filled as it goes, for whoever is interrupted.
         cpu_budget: who is over it will not be taken, and leaves nobody else out.
 
@@ -123,13 +124,16 @@ def race(
     found = [] if entries is None else entries
     found += [Entry(setting) for setting in dict.fromkeys(settings)]
     live = list(found)
+    each_s = 0.0
     for number in range(most_rounds):
-        if number and (clock() >= end_s or is_clear(live)):
+        started_s = clock()
+        if number and (started_s + each_s * len(live) > end_s or is_clear(live)):
             break
-        if number >= LEAST_ROUNDS and clock() >= deadline_s:
+        if number >= LEAST_ROUNDS and started_s >= deadline_s:
             break
         for entry in in_turn(live, number):
             entry.measure(measure)
+        each_s = (clock() - started_s) / max(1, len(live))
         live = [entry for entry in live if entry.failure is None]
         live = _those_left(live, number + 1, cpu_budget)
         if len(live) < 2 and number:

@@ -32,6 +32,8 @@ SLICE_BATCHES = 8
 """Batches that a stretch has about."""
 SLICE_S = (0.3, 3.0)
 """Shortest and longest stretch."""
+LEAST_SEARCH = 0.5
+"""Part of the budget that the search has even where opening the data took longer than the rest."""
 SLICES = 60
 """Stretches that a budget must have room for: with less time they are shorter."""
 
@@ -175,10 +177,10 @@ def tune(
         ConfigError, LoaderError, StoreError, SourceError: the data cannot be opened or measured.
         KeyboardInterrupt: before anything was measured.
     """
+    started = time.monotonic()
     config, notes = resolve_config(source, sets=sets)
     for note in notes:
         say(note)
-    started = time.monotonic()
     free_bytes = describe_machine(look_for_gpu=False).free_bytes
     memory_bytes = int(options.memory_budget * free_bytes)
     with Trials(config, memory_bytes, prepare_command(source, config)) as trials:
@@ -191,7 +193,7 @@ def tune(
         search = Search(
             space,
             partial(_run, trials, slice_s),
-            budget_s=options.budget_s,
+            budget_s=left_of(options.budget_s, time.monotonic() - started),
             cpu_budget=options.cpu_budget,
             say=say,
         )
@@ -200,6 +202,11 @@ def tune(
     predicted = {setting: rate for setting in tried if (rate := search.predicted(setting)) is not None}
     seconds = time.monotonic() - started
     return Tuned(config, facts, service, found, options, slice_s, seconds, predicted)
+
+
+def left_of(budget_s: float, spent_s: float) -> float:
+    """Seconds for the search after the data were opened and one batch was measured."""
+    return max(budget_s - spent_s, LEAST_SEARCH * budget_s)
 
 
 def slice_of(service: Service, budget_s: float) -> float:

@@ -64,7 +64,8 @@ class Search:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._space = space
-        self._trial = trial
+        self._measure = trial
+        self._num_trials, self._trials_s = 0, 0.0
         self._cpu_budget = cpu_budget
         self._say = say
         self._clock = clock
@@ -100,7 +101,8 @@ class Search:
         left_s = self._end_s - self._proof_s - self._clock()
         if len(settings) < 2:
             return
-        if left_s <= 0 and self.stages:
+        first_s = len(settings) * self._trials_s / max(1, self._num_trials)
+        if left_s <= first_s and self.stages:
             self.skipped[name] = "the time was up"
             return
         stage = Stage(name)
@@ -117,6 +119,13 @@ class Search:
             cpu_budget=self._cpu_budget,
         )
         self._decide(stage)
+
+    def _trial(self, setting: Setting, *, on_sample: bool) -> Slice | Failed:
+        """One stretch, its seconds counted: a race whose first round would not end in time is not begun."""
+        started_s = self._clock()
+        found = self._measure(setting, on_sample=on_sample)
+        self._num_trials, self._trials_s = self._num_trials + 1, self._trials_s + self._clock() - started_s
+        return found
 
     def _climb(self) -> None:
         """More workers while the most that were tried are the best, and fewer likewise."""
@@ -162,7 +171,7 @@ class Search:
             self._start,
             self._now,
             partial(self._trial, on_sample=self._now.encoding != AS_IT_IS),
-            deadline_s=max(self._end_s, self._clock() + self._proof_s),
+            deadline_s=self._end_s,
             clock=self._clock,
             entries=stage.entries,
         )
