@@ -25,9 +25,9 @@ from flatout.store.shard_file import check_through_libhdf5, in_file_order, write
 from flatout.store.skeleton import DatasetPlan, Skeleton, lay_out
 from flatout.types import Array, FieldSpec
 
-PAST_CACHE_BYTES = 8 << 20
-"""Shards from this size on may go past the page cache. Those of stores up to 512 MB are smaller (the plan makes
-64 of them): such a store is read again at once, and costs little to keep."""
+PAST_CACHE_BYTES = 16 << 20
+"""Shards from this size on may go past the page cache. Those of a store up to 1 GiB are smaller (the plan
+makes 64 of them): its first epoch comes at once, and finds it in memory."""
 
 
 @dataclass(slots=True)
