@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -328,3 +329,18 @@ def test_a_failure_while_a_shard_is_written_behind_is_told(tmp_path: Path) -> No
             settled.result()
         with pytest.raises(FileNotFoundError):
             written.result()
+
+
+def test_a_huge_sample_is_written_before_the_next_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "SEAL_BYTES", 100)
+    are_written = []
+    for size in (10, 1000):
+        task = ShardTask(setup_of(tmp_path), size)
+        task.feed([good("a", size)])
+        with ThreadPoolExecutor(1) as writing, ThreadPoolExecutor(1) as disk:
+            writing.submit(time.sleep, 0.2)
+            written, _ = task.finish_behind(writing, disk)
+            are_written.append(written.done())
+    assert are_written == [False, True]

@@ -188,7 +188,10 @@ class ShardTask:
 
     def finish_behind(self, writing: Executor, disk: Executor) -> tuple[Future[None], Future[Receipt]]:
         """Write what is left in `writing`, and make it last in `disk`: the next task may begin meanwhile."""
+        is_huge = self._writer.num_bytes > SEAL_BYTES
         written = writing.submit(self._seal)
+        if is_huge:  # one sample that is larger than any shard should be: the next may be so, too
+            wait([written])
         return written, disk.submit(self._settle, written)
 
     def _settle(self, written: Future[None] | None = None) -> Receipt:
