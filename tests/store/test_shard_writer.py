@@ -243,8 +243,8 @@ def test_what_does_not_fit_is_told_before_anything_is_kept() -> None:
 def test_a_shard_that_does_not_open_never_gets_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_hashed = shard_writer.write_hashed
 
-    def damage(path: Path, buffers: Any, *, safe: bool) -> str:
-        digest = write_hashed(path, buffers, safe=safe)
+    def damage(path: Path, buffers: Any, **options: Any) -> str:
+        digest = write_hashed(path, buffers, **options)
         path.write_bytes(b"\0" * 600 + path.read_bytes()[600:])
         return digest
 

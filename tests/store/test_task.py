@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -279,3 +282,65 @@ def test_a_large_sample_is_encoded_while_its_row_is_named(
     task.feed([good("a", 10), good("b", 100), good("c", 10)], named.append)
     assert encoded_at == [1, 1, -1]  # a with b, which is large; c when all are made
     assert keys_of(tmp_path, task.finish().shards[0]) == ["a", "b", "c"]
+
+
+def test_the_next_shard_does_not_outgrow_the_one_that_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are in memory; and the wait for the disk is no row's fault."""
+    monkeypatch.setattr(tasks, "AHEAD_BYTES", 30)
+    before: Future[None] = Future()
+    heard: list[tuple[int, bool]] = []
+    timer = threading.Timer(0.2, before.set_result, [None])
+    timer.start()
+    task = ShardTask(setup_of(tmp_path), 0)
+    task.feed(
+        [good("a"), good("b"), good("c"), good("d"), good("e")],
+        lambda at: heard.append((at, before.done())),
+        before,
+    )
+    assert heard == [(0, False), (1, False), (2, False), (-1, False), (3, True), (4, True), (-1, True)]
+    assert task.finish().num_rows == 5
+
+
+def test_a_shard_written_behind_is_the_same(tmp_path: Path) -> None:
+    shards = []
+    for name in ("at_once", "behind"):
+        (tmp_path / name).mkdir()
+        task = ShardTask(setup_of(tmp_path / name), 7)
+        task.feed([good("a"), good("bb"), row_of("c", SampleError("decode", "bad"))])
+        with ThreadPoolExecutor(1) as writing, ThreadPoolExecutor(1) as disk:
+            if name == "at_once":
+                receipt = task.finish()
+            else:
+                written, settled = task.finish_behind(writing, disk)
+                receipt = settled.result()
+                assert written.done()
+        shards.append((receipt.shards, receipt.bad, receipt.num_rows, receipt.bytes_out))
+    assert shards[0] == shards[1]
+
+
+def test_a_failure_while_a_shard_is_written_behind_is_told(tmp_path: Path) -> None:
+    task = ShardTask(setup_of(tmp_path / "missing"), 7)
+    task.feed([good("a")])
+    with ThreadPoolExecutor(1) as writing, ThreadPoolExecutor(1) as disk:
+        written, settled = task.finish_behind(writing, disk)
+        with pytest.raises(FileNotFoundError):
+            settled.result()
+        with pytest.raises(FileNotFoundError):
+            written.result()
+
+
+def test_a_huge_sample_is_written_before_the_next_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "SEAL_BYTES", 100)
+    are_written = []
+    for size in (10, 1000):
+        task = ShardTask(setup_of(tmp_path), size)
+        task.feed([good("a", size)])
+        with ThreadPoolExecutor(1) as writing, ThreadPoolExecutor(1) as disk:
+            writing.submit(time.sleep, 0.2)
+            written, _ = task.finish_behind(writing, disk)
+            are_written.append(written.done())
+    assert are_written == [False, True]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,13 +15,14 @@ import psutil
 from flatout.bench.cases import CASES
 from flatout.config import Config, load_config
 from flatout.source import SampleMaker, scan_rows
-from flatout.store.files import NEW_FILE, sync_file, write_all
+from flatout.store.files import sync_file
 from flatout.store.gather import joined
 from flatout.store.job import Job as PrepareJob
 from flatout.store.job import job_from_config
 from flatout.store.prepare import PrepareOptions, prepare
 from flatout.store.process import WorkerProcess
 from flatout.store.reader import StoreReader
+from flatout.store.shard_file import write_hashed
 from flatout.store.task import SHARD_BYTES, make_samples
 from flatout.types import Array, Row
 
@@ -101,10 +101,10 @@ def plan_decode(job: Job) -> Work:
 
 
 def plan_bare(job: Job) -> Work:
-    """A part of the work as one process alone would do it: make samples, write them, sync behind.
+    """A part of the work as one process alone would do it: make samples, write and sync them behind.
 
-    Files of the size of a shard, as prepare has them; no hashes, checks, index, nor anybody to report to. With
-    these decoders no way to fill a disk is faster.
+    Files of the size of a shard, written as prepare does; no hashes, checks, index, nor anybody to report to.
+    With these decoders no way to fill a disk is faster.
     """
     config = settings(job)
     found = job_from_config(config)
@@ -122,7 +122,7 @@ def plan_bare(job: Job) -> Work:
                 kept += made
                 num_bytes += sum(array.nbytes for array in made)
                 if num_bytes >= SHARD_BYTES or number == len(rows):
-                    synced.append(disk.submit(_close_synced, _written(folder / str(number), kept)))
+                    synced.append(disk.submit(_write_synced, folder / str(number), kept))
                     kept, num_bytes = [], 0
         for each in synced:
             each.result()
@@ -131,17 +131,11 @@ def plan_bare(job: Job) -> Work:
     return work
 
 
-def _written(path: Path, arrays: Sequence[Array]) -> int:
-    """A new file of these arrays, still open."""
-    descriptor = os.open(path, NEW_FILE, 0o666)
-    for buffer in joined(arrays):
-        write_all(descriptor, buffer)
-    return descriptor
-
-
-def _close_synced(descriptor: int) -> None:
-    sync_file(descriptor)
-    os.close(descriptor)
+def _write_synced(path: Path, arrays: Sequence[Array]) -> None:
+    """A new file of these arrays, on the disk."""
+    write_hashed(path, (array.view("u1").data for array in joined(arrays)), safe=False, past_cache=True)
+    with open(path, "rb+") as file:
+        sync_file(file.fileno())
 
 
 def plan_scan(job: Job) -> Work:

@@ -58,14 +58,14 @@ def scan_rows(
     Args:
         columns: columns whose values decide the samples; paths among them are looked at as files.
     """
-    digests = manifest.digests(columns)
     names = _file_columns(manifest, columns)
     look = Looker(os.fspath(manifest.base_path), allow_outside, checksum, _by_name(names))
     settled_ns = time.time_ns() - SETTLED_NS
     dtypes = ("i8", "i8", "u8", "?", "u8", "?", "u8")
     states = RowStates([], *(np.zeros(len(manifest), dtype) for dtype in dtypes))
     blocks = list(_blocks(np.arange(len(manifest))))
-    parts = ((_cells(manifest, names, block), digests[block].tolist()) for block in blocks)
+    # Made as they are asked for: rows are hashed here while others look at files.
+    parts = (_part(manifest, columns, names, block) for block in blocks)
     for block, found in zip(blocks, spread(look, parts), strict=True):
         states.paths.extend(found.paths)
         states.sizes[block], states.mtimes_ns[block] = found.sizes, found.mtimes_ns
@@ -78,7 +78,7 @@ def scan_rows(
     )
     if not checksum:
         by_content = np.flatnonzero(states.by_content & (states.sizes >= 0))
-        parts = ((_cells(manifest, names, block), digests[block].tolist()) for block in _blocks(by_content))
+        parts = (_part(manifest, columns, names, block) for block in _blocks(by_content))
         for block, found in zip(
             _blocks(by_content), spread(replace(look, by_content=True), parts), strict=True
         ):
@@ -105,8 +105,7 @@ def rows_that_moved(
     look = Looker(os.fspath(manifest.base_path), allow_outside, order=_by_name(names))
     moved = []
     for block in _blocks(positions):
-        digests = manifest.take(block).digests(columns)
-        found = look((_cells(manifest, names, block), digests.tolist()))
+        found = look(_part(manifest, columns, names, block))
         moved.append(block[found.stamps != states.stamps[block]])
     return np.concatenate(moved).astype(np.int64) if moved else np.empty(0, np.int64)
 
@@ -114,6 +113,14 @@ def rows_that_moved(
 def _blocks(positions: Array) -> Iterator[Array]:
     for start in range(0, len(positions), SCAN_ROWS):
         yield positions[start : start + SCAN_ROWS]
+
+
+def _part(
+    manifest: Manifest, columns: Sequence[str], names: Sequence[str], positions: Array
+) -> tuple[list[Cells], list[int]]:
+    """What a look at these rows needs: their path cells, and a hash of their values."""
+    digests: list[int] = manifest.take(positions).digests(columns).tolist()
+    return _cells(manifest, names, positions), digests
 
 
 def _cells(manifest: Manifest, names: Sequence[str], positions: Array) -> list[Cells]:

@@ -31,7 +31,7 @@ from flatout.store.log import log_to
 from flatout.store.metadata import SHARD_FOLDER
 from flatout.store.place import refuse_source_folder
 from flatout.store.progress import Progress, Silent
-from flatout.store.samples import RowFinder, row_hashes, samples_of_shards
+from flatout.store.samples import RowFinder, distinct, row_hashes, samples_of_shards
 from flatout.store.start import Planner, Start, extends, row_table
 from flatout.store.statistics import RunStats
 from flatout.store.task import BadRow, Receipt, TaskSetup
@@ -150,7 +150,8 @@ class _Prepare:
                 start = planner.start(engine, version, journal)
             receipts = self._make(engine, job, finder, start)
             made = self._samples(start, receipts)
-            self._distrust_moved(job, states, np.unique(finder.positions(row_hashes(made))), spread)
+            rows = distinct(finder.positions(row_hashes(made)), len(job.manifest))
+            self._distrust_moved(job, states, rows, spread)
         return self._commit(job, finder, states, start, receipts, made)
 
     def _committed(self) -> Version | None:
@@ -302,11 +303,11 @@ class _Prepare:
             continued=self._num_continued,
             removed=_num_removed(start.version, start.kept),
             failed=len(bad),
-            bytes_in=int(states.sizes[np.unique(made_at)].clip(0).sum()),
+            bytes_in=int(states.sizes[distinct(made_at, len(job.manifest))].clip(0).sum()),
             wall_s=time.perf_counter() - self._started,
             num_workers=count_workers(self._config),
         )
-        num_left_out = len(job.manifest) - len(np.unique(positions)) - len(bad)
+        num_left_out = len(job.manifest) - len(distinct(positions, len(job.manifest))) - len(bad)
         if self._config.limit is not None and num_left_out:
             self._say(f"{num_left_out:,} rows are left out until a run without --limit")
         shards, facts = (*old_shards, *new_shards), stats.to_json()

@@ -31,7 +31,7 @@ def samples_of_shards(
             "row": np.arange(meta.rows, dtype=np.int32),
             "part": reader.tables[layout.PART],
             "digest": reader.tables[layout.DIGEST],
-            "key": pa.array(reader.keys(), pa.string()),
+            "key": _keys(reader),
         }
         for spec in fields:
             if spec.is_ragged:
@@ -116,6 +116,25 @@ def refuse_twins(samples: Any) -> None:
         at = int(np.flatnonzero(samples["key_hash"].to_numpy() == twins[0])[0])
         key = samples["key"][at].as_py()
         raise ManifestError(f"two samples have the key '{key}'; rename a row, or choose another key_column")
+
+
+def distinct(positions: Array, num_rows: int) -> Array:
+    """Each of these manifest positions once, in order; -1 is none. NumPy's own way takes ten times as long."""
+    is_named = np.zeros(num_rows, bool)
+    is_named[positions[positions >= 0]] = True
+    return np.flatnonzero(is_named)
+
+
+def _keys(reader: ShardReader) -> Any:
+    """The keys as an Arrow column, without a Python text each."""
+    offsets = np.ascontiguousarray(reader.tables[layout.KEY_OFFSETS], np.int64)
+    data = reader.tables[layout.KEY_BYTES].tobytes()
+    column = pa.LargeStringArray.from_buffers(len(reader), pa.py_buffer(offsets), pa.py_buffer(data))
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise reader.damaged(f"a key is not UTF-8: {error}") from error
+    return column.cast(pa.string())
 
 
 def _copied(column: Any) -> Any:

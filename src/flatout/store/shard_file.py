@@ -16,6 +16,7 @@ from flatout.errors import StoreCorruptError
 from flatout.store import layout
 from flatout.store.files import NEW_FILE, Buffer, write_all
 from flatout.store.metadata import ShardMeta
+from flatout.store.past_cache import ask_for_direct, in_pieces, write_piece
 from flatout.store.shard_look import is_as_planned
 from flatout.store.skeleton import DEFLATE_FILTER, ZSTD_FILTER, Skeleton
 from flatout.types import FieldSpec
@@ -42,15 +43,23 @@ def in_file_order(skeleton: Skeleton, data: Mapping[int, Iterable[Buffer]]) -> I
     yield memoryview(bytes(skeleton.size - position))
 
 
-def write_hashed(path: Path, buffers: Iterable[memoryview], *, safe: bool = True) -> str:
-    """Write a new file; its blake3 out. Unsafe: no hash, a random name."""
+def write_hashed(
+    path: Path, buffers: Iterable[memoryview], *, safe: bool = True, past_cache: bool = False
+) -> str:
+    """Write a new file; its blake3 out. Unsafe: no hash, a random name.
+
+    Args:
+        past_cache: straight to the disk, where the filesystem can do so.
+    """
     hasher = blake3(max_threads=1)
     descriptor = os.open(path, NEW_FILE, 0o666)
     try:
-        for buffer in _fewer(buffers):
-            write_all(descriptor, buffer)
+        is_direct = past_cache and ask_for_direct(descriptor)
+        write = write_piece if is_direct else write_all
+        for buffer in in_pieces(buffers) if is_direct else _fewer(buffers):
             if safe:
                 hasher.update(buffer)
+            write(descriptor, buffer)
     finally:
         os.close(descriptor)
     return hasher.hexdigest() if safe else secrets.token_hex(32)

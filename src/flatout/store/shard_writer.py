@@ -25,6 +25,10 @@ from flatout.store.shard_file import check_through_libhdf5, in_file_order, write
 from flatout.store.skeleton import DatasetPlan, Skeleton, lay_out
 from flatout.types import Array, FieldSpec
 
+PAST_CACHE_BYTES = 16 << 20
+"""Shards from this size on may go past the page cache. Those of a store up to 1 GiB are smaller (the plan
+makes 64 of them): its first epoch comes at once, and finds it in memory."""
+
 
 @dataclass(slots=True)
 class EncodedSample:
@@ -142,14 +146,23 @@ class ShardWriter:
         """Write `NNNNNN-<hash>.h5` into `folder`, so that it lasts."""
         return self.put(folder, number).settle()
 
-    def put(self, folder: Path, number: int) -> WrittenShard:
-        """Hand every byte to the system; what is left to do waits for the disk, not for this process."""
+    def put(self, folder: Path, number: int, *, past_cache: bool = False) -> WrittenShard:
+        """Hand every byte to the system; what is left to do waits for the disk, not for this process.
+
+        Args:
+            past_cache: large shards go straight to the disk, so that this waits for it, too.
+        """
         tables = self._tables()
         chunked = {spec.name: self._compressed(spec) for spec in self.fields if spec.compression != "none"}
         skeleton, data = self._lay_out(tables, chunked)
         temporary = temporary_beside(folder / f"{number:06d}.h5")
         try:
-            digest = write_hashed(temporary, in_file_order(skeleton, data), safe=self._safe)
+            digest = write_hashed(
+                temporary,
+                in_file_order(skeleton, data),
+                safe=self._safe,
+                past_cache=past_cache and skeleton.size >= PAST_CACHE_BYTES,
+            )
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()

@@ -6,7 +6,7 @@ The same code runs in a local worker process, in a Ray task and in the caller, a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from dataclasses import asdict, dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -29,7 +29,8 @@ PADDED_BYTES = 4 * SHARD_BYTES
 """Compressed ragged fields are padded to a shard's longest sample: it is closed before that grows past this."""
 SEAL_BYTES = 2 * SHARD_BYTES
 """A shard is closed before it grows past this, in case the first rows were no measure of the rest."""
-
+AHEAD_BYTES = SHARD_BYTES // 2
+"""So much of the next shard is made while the one before is written: both are in memory then."""
 
 TOGETHER_BYTES = 256 << 10
 """Small samples are checked and encoded together: in a tight loop one of 16 KB takes 16 us, between two
@@ -66,7 +67,7 @@ class Receipt:
     bad: tuple[BadRow, ...]
     num_rows: int
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Time by stage: make (decode and transform), encode, write, sync (while the next shard is made)."""
+    """Time by stage: make (decode and transform), encode; write and sync, while the next shard is made."""
     bytes_out: int = 0
     largest_errors: Mapping[str, float] = field(default_factory=dict)
     peak_bytes: int = 0
@@ -136,15 +137,27 @@ class ShardTask:
         self._clock = StageClock()
         self._clock.add("make", 0, 0)  # the first of the stages, wherever they are told
 
-    def feed(self, rows: Sequence[Row], at_row: Callable[[int], None] = lambda position: None) -> None:
+    def feed(
+        self,
+        rows: Sequence[Row],
+        at_row: Callable[[int], None] = lambda position: None,
+        before: Future[Any] | None = None,
+    ) -> None:
         """Make the samples of these rows.
 
         `at_row` hears the position of each row before it is touched, and -1 when the last is made: a slow
         disk is not its fault.
+
+        Args:
+            before: the writing of the shard before, whose samples are in memory until it is over.
         """
         maker, barred, made_ns = self._setup.maker, self._barred, 0
         is_made = False
         for position, row in enumerate(rows, start=self._num_rows):
+            if before is not None and self._made_bytes + self._writer.num_bytes > AHEAD_BYTES:
+                at_row(-1)
+                wait([before])
+                before = None
             at_row(position)
             self._num_rows, is_made = self._num_rows + 1, False
             if barred and row.key in barred:
@@ -173,12 +186,17 @@ class ShardTask:
         self._seal()
         return self._settle()
 
-    def finish_behind(self, disk: Executor) -> Future[Receipt]:
-        """Write what is left, and wait for the disk in `disk`: the next task may begin meanwhile."""
-        self._seal()
-        return disk.submit(self._settle)
+    def finish_behind(self, writing: Executor, disk: Executor) -> tuple[Future[None], Future[Receipt]]:
+        """Write what is left in `writing`, and make it last in `disk`: the next task may begin meanwhile."""
+        is_huge = self._writer.num_bytes > SEAL_BYTES
+        written = writing.submit(self._seal)
+        if is_huge:  # one sample that is larger than any shard should be: the next may be so, too
+            wait([written])
+        return written, disk.submit(self._settle, written)
 
-    def _settle(self) -> Receipt:
+    def _settle(self, written: Future[None] | None = None) -> Receipt:
+        if written is not None:
+            written.result()
         with self._clock.span("sync"):
             shards = tuple(shard.settle() for shard in self._written)
         return Receipt(
@@ -267,7 +285,8 @@ class ShardTask:
         if not len(self._writer):
             return
         with self._clock.span("write"):
-            self._written.append(self._writer.put(Path(self._setup.folder), self._number))
+            written = self._writer.put(Path(self._setup.folder), self._number, past_cache=True)
+        self._written.append(written)
         for name, error in self._writer.largest_errors.items():
             self._errors[name] = max(self._errors.get(name, 0.0), error)
         self._writer = ShardWriter(self._setup.fields, safe=self._setup.safe)

@@ -94,7 +94,9 @@ class Worker:
         self._progress = progress
         self._setup: Any = None
         self._task: Any = None
+        self._writing = ThreadPoolExecutor(1)
         self._disk = ThreadPoolExecutor(1)
+        self._unwritten: Future[Any] | None = None
         self._behind: list[Future[Any]] = []
 
     def answer(self, request: tuple[Any, ...]) -> Any:
@@ -130,16 +132,19 @@ class Worker:
 
     def _rows(self, pairs: Any) -> tuple[int, list[Any]]:
         """Rows as (key, values); their number, and receipts of earlier tasks that have come in meanwhile."""
-        self._task.feed([Row(*pair) for pair in pairs], self._progress.begin)
+        self._task.feed([Row(*pair) for pair in pairs], self._progress.begin, self._unwritten)
         return len(pairs), self._receipts()
 
     def _finish(self) -> list[Any]:
-        """Write the shard; its receipt comes later. Some shards that are written may wait for the disk."""
+        """Begin to write the shard; its receipt comes later. Some that are written may wait for the disk."""
+        if self._unwritten is not None:
+            wait([self._unwritten])
         if len(self._behind) >= MAX_BEHIND:
             wait(self._behind, return_when=FIRST_COMPLETED)
         receipts = self._receipts()
         task, self._task = self._task, None
-        self._behind.append(task.finish_behind(self._disk))
+        self._unwritten, settled = task.finish_behind(self._writing, self._disk)
+        self._behind.append(settled)
         return receipts
 
     def _settle(self) -> list[Any]:
