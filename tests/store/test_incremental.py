@@ -419,7 +419,11 @@ class TestTransform:
         pairs = [(reader.read(at)["x"], source.model[key][0]) for at, key in enumerate(reader.keys())]
         return [round(float(np.median(x / np.array(values_))), 3) for x, values_ in pairs]
 
-    def test_code_changes(self, source: Source, tmp_path: Path, config: dict[str, Any]) -> None:
+    @pytest.mark.parametrize("num_workers", [0, 1])
+    def test_code_changes(
+        self, source: Source, tmp_path: Path, config: dict[str, Any], num_workers: int
+    ) -> None:
+        config["num_workers"] = num_workers
         self.run(config)
         self.write(tmp_path, scale=3)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flatout.source.manifest import manifest_of_range as manifest_of_range
     from flatout.source.manifest import read_manifest as read_manifest
     from flatout.source.paths import find_path as find_path
+    from flatout.source.registry import keeping_no_bytecode as keeping_no_bytecode
     from flatout.source.registry import load_object as load_object
     from flatout.source.scan import RowStates as RowStates
     from flatout.source.scan import Spread as Spread
@@ -58,6 +59,7 @@ _HOMES = {
     "manifest_of_range": "manifest",
     "read_manifest": "manifest",
     "find_path": "paths",
+    "keeping_no_bytecode": "registry",
     "load_object": "registry",
     "RowStates": "scan",
     "Spread": "scan",

@@ -21,6 +21,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from typing import Any, BinaryIO
 
+from flatout.source import keeping_no_bytecode
 from flatout.types import Row
 
 HEADER = struct.Struct("<Q")
@@ -209,7 +210,9 @@ def _listen(requests: BinaryIO, waiting: SimpleQueue[bytes]) -> None:
 def _answer(worker: Worker, body: bytes) -> tuple[str, Any]:
     """Both ends are this program; nothing from a store or a file is ever unpickled here."""
     try:
-        return "done", worker.answer(pickle.loads(body))
+        with keeping_no_bytecode():  # what is imported here is a user's
+            request = pickle.loads(body)
+        return "done", worker.answer(request)
     except BaseException as error:
         return "failed", (_portable(error), traceback.format_exc())
 
