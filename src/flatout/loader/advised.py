@@ -24,6 +24,7 @@ def prepare_command(source: Source, config: Config) -> str:
     Options and `--set` of the run are no part of its file: without them the store would be made elsewhere, or
     never be up to date.
     """
+    given: Source
     if isinstance(source, str | Path):
         start, given = f"flatout prepare --config {shlex.quote(str(source))}", source
         where, named = [], _named(config, resolve_config(source)[0])
