@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from flatout.config import Config, load_config
+from flatout.config import load_config
 from flatout.errors import ConfigError, LoaderError, StoreMissingError
-from flatout.loader.create import create_dataloaders, create_task_dataloaders, prepare_command
+from flatout.loader.create import create_dataloaders, create_task_dataloaders
 from flatout.loader.loader import FastDataLoader
 from flatout.loader.machine import Machine
 from flatout.store import DataPreprocessor
@@ -142,10 +142,6 @@ def test_a_task_brings_its_defaults(prepared: dict[str, Any]) -> None:
         create_task_dataloaders(config, "unknown")
 
 
-def test_the_command_for_configs_without_a_file(tmp_path: Path) -> None:
-    assert prepare_command({}, load_config({})) == "flatout prepare MANIFEST"
-
-
 def test_real_recordings_are_the_same_on_both_paths(data_dir: Path, tmp_path: Path) -> None:
     pytest.importorskip("soundfile")
     config = {
@@ -168,14 +164,6 @@ def test_real_recordings_are_the_same_on_both_paths(data_dir: Path, tmp_path: Pa
     for batch, wanted in zip(fast.train, unprepared.train, strict=True):
         assert batch["sound"].shape[1:] == (1, 900)
         assert all(torch.equal(batch[name], wanted[name]) for name in batch)
-
-
-@pytest.mark.parametrize("source", ["config.yaml", {}])
-def test_the_command_that_is_advised_names_the_task(source: Any) -> None:
-    """Its fields are part of what the store is made with: without them the store would never be up to date."""
-    config = Config(manifest="scans", preprocessed_data_dir="store", task="segmentation")
-    assert prepare_command(source, config).endswith(" --set task=segmentation")
-    assert "task" not in prepare_command(source, config.model_copy(update={"task": None}))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from tests.report.records import doctor_record, loader, remedies
 
 from flatout.doctor.record import Remedy, Trial
 from flatout.report.canvas import WIDTH, make_axis
+from flatout.report.columns import MOST, column_charts
 from flatout.report.doctor_charts import (
     steps_chart,
     throughput_chart,
@@ -164,3 +165,41 @@ def test_gains_with_and_without_trials() -> None:
     ]
     assert gain_chart(remedies()[2:], 2.5) is None
     tree(gain_chart([Remedy("<b>", "", None, "", "", trial=Trial(math.nan, 1, math.inf, False))], math.nan))
+
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.lists(NUMBERS, min_size=2, max_size=40), NAMES)
+def test_lists_that_say_what_they_are_of_are_columns(values: list[float], name: str) -> None:
+    name = "".join(letter for letter in name if letter.isprintable())  # a page cleans the others
+    (chart,), rest = column_charts({f"x{name}_per_unit{name}": values, "verdict": "healthy"})
+    assert rest == {"verdict": "healthy"}
+    picture = tree(chart)
+    bars = [element for element in picture.iter("rect") if element.get("class") == "d k0"]
+    assert len(bars) == len(values)
+    for bar in bars:
+        x, y, width, height = (float(bar.attrib[key]) for key in ("x", "y", "width", "height"))
+        assert 0 <= x <= x + width <= WIDTH
+        assert 0 <= y <= y + height <= HEIGHT
+
+
+def test_what_a_column_says() -> None:
+    (chart,), _ = column_charts({"kl_per_unit": [0.5, 0.0, 2.5]})
+    assert chart.title == "kl by unit"
+    assert [cell.text for cell in chart.table.rows[0]] == ["kl by unit", "0", "0.5", "2.5", "3"]
+    assert "unit 2: 2.5" in chart.svg
+
+
+@pytest.mark.parametrize(
+    "found",
+    [[1.0], [], "text", [1.0, None], [1.0, math.nan], [True, False], ["<b>", 1.0], {"a": 1.0}, 3.0, None],
+)
+def test_other_reports_are_no_columns(found: Any) -> None:
+    assert column_charts({"kl_per_unit": found}) == ([], {"kl_per_unit": found})
+
+
+def test_too_many_columns_are_counted() -> None:
+    (chart,), _ = column_charts({"kl_per_unit": [1.0] * (MOST + 3)})
+    assert chart.note == "The first 512 of 515."
+    assert chart.svg.count('class="d k0"') == MOST

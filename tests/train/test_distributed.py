@@ -67,6 +67,9 @@ def test_two_processes_train_what_one_does(make_config: Make, tmp_path: Path, st
     together = read_weights(Path(ranks[0]["folder"]) / "weights.safetensors")
     for name, value in read_weights(alone.weights).items():
         torch.testing.assert_close(together[name], value, rtol=1e-4, atol=1e-5)
+    # Of all ranks' samples, not of the first one's.
+    assert ranks[0]["metrics"]["train_loss"] == ranks[1]["metrics"]["train_loss"]
+    assert ranks[0]["metrics"]["train_loss"] == pytest.approx(alone.metrics["train_loss"], rel=1e-3)
 
 
 @pytest.mark.slow

@@ -14,6 +14,9 @@ from lightning.pytorch import Callback
 from tests.train.tiny import Tiny, TinyModule
 
 from flatout.config import load_config
+from flatout.report.html import render_html
+from flatout.report.run import run_record_of
+from flatout.report.run_page import run_page
 from flatout.train import PosteriorMetricsMonitor, fit, posterior
 
 DIM = 10
@@ -93,11 +96,51 @@ def test_the_window_forgets() -> None:
     assert monitor.looks[-1].kl_total == pytest.approx(0.0, abs=1e-9)
 
 
+@pytest.mark.parametrize("window_size", [1, 2, 4])
+def test_a_short_window_has_a_verdict_too(window_size: int) -> None:
+    said: list[str] = []
+    monitor = PosteriorMetricsMonitor(window_size=window_size, say=said.append)
+    found = [monitor.look(step, *batch_of(0, step)).verdict for step in range(6)]
+    assert found == ["too early"] * 4 + ["collapsed"] * 2
+    assert len(said) == 1
+
+
+def test_single_samples_of_a_short_window_say_nothing() -> None:
+    """There is nothing to compare a sample with."""
+    monitor = PosteriorMetricsMonitor(window_size=1)
+    assert {monitor.look(step, *batch_of(6, step, num=1)).verdict for step in range(9)} == {"too early"}
+
+
+def test_a_resumed_monitor_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    said: list[str] = []
+    one = PosteriorMetricsMonitor(window_size=6, say=said.append)
+    for step in range(8):
+        one.look(step, *batch_of(0, step))
+    torch.save(one.state_dict(), tmp_path / "state")
+    other = PosteriorMetricsMonitor(window_size=6, say=said.append)
+    other.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
+    assert other.report() == one.report()  # also without another look: each unit's KL is known
+    for step in range(8, 12):
+        assert other.look(step, *batch_of(3, step)) == one.look(step, *batch_of(3, step))
+        assert other.kl_per_unit == one.kl_per_unit
+    assert len([text for text in said if "has collapsed" in text]) == 1
+
+
+def test_a_state_without_a_window_is_taken() -> None:
+    old = PosteriorMetricsMonitor()
+    old.look(0, *batch_of(3, 0))
+    state = old.state_dict()
+    del state["window"]
+    monitor = PosteriorMetricsMonitor()
+    monitor.load_state_dict(state)
+    assert (len(monitor.looks), monitor.kl_per_unit) == (1, [])
+
+
 def test_plots_are_written_by_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[str] = []
     release = threading.Event()
 
-    def draw(path: Path, looks: Any) -> bool:
+    def draw(folder: Path, looks: Any, kl_per_unit: Any) -> bool:
         release.wait(10)
         drawn.append(threading.current_thread().name)
         return True
@@ -134,12 +177,17 @@ def test_a_run_is_watched(make_config: Callable[..., dict[str, Any]]) -> None:
     said: list[str] = []
     monitor = {"update_frequency": 1, "plot_frequency": 4, "window_size": 50}
     result = fit(make_config(task=OWN, monitor=monitor), say=said.append)
-    report = json.loads((result.folder / "run.json").read_text())["reports"]["PosteriorMetricsMonitor"]
+    record = (result.folder / "run.json").read_text()
+    report = json.loads(record)["reports"]["PosteriorMetricsMonitor"]
     assert (report["active_units"], report["num_units"], report["num_looks"]) == (1, 3, 8)
     assert report["verdict"] == "partly collapsed"
     assert [value > 0 for value in report["kl_per_unit"]] == [True, False, False]
     assert [note for note in said if "the posterior has partly collapsed" in note]
     assert (result.folder / "posterior.svg").exists()
+    units = (result.folder / "posterior_units.svg").read_text()
+    assert "KL by unit at step 8, nats: 1 of 3 active" in units
+    assert units.count('fill="#1f5fa8"') == 3  # a bar each, those of nothing too
+    assert "kl by unit" in render_html(run_page(run_record_of(json.loads(record), "run.json")))
     assert "posterior_mean" not in str(result.metrics)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("flatout-plot")]
 
@@ -165,7 +213,7 @@ def test_the_last_plot_has_the_last_look(tmp_path: Path, monkeypatch: pytest.Mon
     drawn: list[int] = []
     release = threading.Event()
 
-    def draw(path: Path, looks: Any) -> bool:
+    def draw(folder: Path, looks: Any, kl_per_unit: Any) -> bool:
         release.wait(10)
         drawn.append(len(looks))
         return True
@@ -187,7 +235,7 @@ def test_the_last_plot_has_the_last_look(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_plot_that_cannot_be_written_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     monitor = PosteriorMetricsMonitor()
     monitor.look(0, *batch_of(3, 0))
-    assert not posterior._draw(tmp_path / "absent" / "posterior.svg", monitor.looks)
+    assert not posterior._draw(tmp_path / "absent", monitor.looks, monitor.kl_per_unit)
     assert "posterior.svg cannot be written: No such file" in caplog.text
 
 

@@ -39,7 +39,7 @@ class Still:
         self.accumulate_grad_batches = 2
         self.current_epoch, self.max_epochs, self.global_step = 0, 3, 0
         self.callback_metrics = {"val_loss": torch.tensor(0.25)}
-        self.loggers = [Logger()]
+        self.loggers, self.world_size = [Logger()], 1
         self.device = torch.device("cpu")
 
 

@@ -93,3 +93,13 @@ def test_a_run_starts_from_pretrained_weights(make_config: Callable[..., dict[st
     assert first.weights is not None
     for name, value in read_weights(first.weights).items():
         torch.testing.assert_close(Tiny.made.state_dict()[name], value)
+
+
+def test_a_run_folder_stands_for_its_best_weights(tmp_path: Path) -> None:
+    final, best = model().state_dict(), model().state_dict()
+    with pytest.raises(TrainError, match=r"is a folder without best\.safetensors or weights"):
+        read_weights(tmp_path)
+    save_weights(final, tmp_path / "weights.safetensors")
+    assert torch.equal(read_weights(tmp_path)["0.weight"], final["0.weight"])
+    save_weights(best, tmp_path / "best.safetensors")
+    assert torch.equal(read_weights(tmp_path)["0.weight"], best["0.weight"])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flatout.config import Config, list_tasks, load_config
 from flatout.errors import ConfigError, LoaderError, StoreMissingError
+from flatout.loader.advised import Source as Source
+from flatout.loader.advised import prepare_command as prepare_command
 from flatout.loader.build import Builder, FastBuilder, Loader, StandardBuilder
 from flatout.loader.fresh import compare_with_config
 from flatout.loader.machine import Machine, describe_machine
@@ -16,9 +17,6 @@ from flatout.loader.notes import Change
 from flatout.loader.raw import RawSource
 from flatout.loader.transfer import Augment
 from flatout.store import StoreReader, is_store
-
-Source = Config | Mapping[str, Any] | str | Path
-"""A Config, a dict, or the path of a config file."""
 
 _log = logging.getLogger(__name__)
 
@@ -127,17 +125,6 @@ def refuse_stale(store: StoreReader, config: Config, command: str) -> None:
             f"'{command}' brings it up to date (with --accept-fingerprint it keeps the samples as they are); "
             "use_fast_loader: false reads the raw files instead"
         )
-
-
-def prepare_command(source: Source, config: Config) -> str:
-    """What to type to prepare the store of a config."""
-    # The task may be an option of the run alone, and its fields are part of what the store is made with.
-    task = f" --set task={config.task}" if config.task else ""
-    task += f" --set label_set={config.label_set}" if config.label_set else ""
-    if isinstance(source, str | Path):
-        return f"flatout prepare --config {source}{task}"
-    where = f" --output-dir {config.preprocessed_data_dir}" if config.preprocessed_data_dir else ""
-    return f"flatout prepare {config.manifest if isinstance(config.manifest, str) else 'MANIFEST'}{where}{task}"
 
 
 def _no_store(folder: Path | None, command: str) -> Exception:

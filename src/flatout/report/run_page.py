@@ -7,8 +7,9 @@ from typing import Any
 
 import flatout
 from flatout.config import Config
+from flatout.report.columns import column_charts
 from flatout.report.machine import fact_table
-from flatout.report.page import Fact, Page, Section, Table, Tone, Words, code, facts, section
+from flatout.report.page import Fact, Page, Part, Section, Table, Tone, Words, code, facts, section
 from flatout.report.quantity import BYTES, CORES, RATE, SECONDS, SHARE, number_text
 from flatout.report.run import RunRecord
 from flatout.report.run_charts import (
@@ -28,6 +29,9 @@ SLIGHT_WAIT = 0.05
 STALE_S = 120.0
 """A run under way writes every few seconds, though not during a long step."""
 MOST_NOTES = 50
+MOST_REPORTS = 10
+MOST_COLUMNS = 4
+"""Charts of one callback's lists."""
 OFF: tuple[Any, ...] = ("none", {}, [])
 """What says nothing where the defaults have no such name: parameters of a field that were left alone."""
 TONES: dict[str, Tone] = {"running": "plain", "finished": "good", "failed": "bad", "interrupted": "warn"}
@@ -160,11 +164,11 @@ def _machine(run: RunRecord) -> Table:
 
 
 def _reports(run: RunRecord) -> Section | None:
-    tables = [
-        fact_table(clipped(name, NAME_LENGTH), found if isinstance(found, dict) else {"said": found})
-        for name, found in list(run.reports.items())[:10]
-    ]
-    return section("What callbacks reported", tables)
+    parts: list[Part] = []
+    for name, found in list(run.reports.items())[:MOST_REPORTS]:
+        charts, rest = column_charts(found if isinstance(found, dict) else {"said": found})
+        parts += [fact_table(clipped(name, NAME_LENGTH), rest), *charts[:MOST_COLUMNS]]
+    return section("What callbacks reported", parts)
 
 
 def _is_off(value: Any) -> bool:

@@ -21,10 +21,7 @@ from flatout.train.data import RunData
 from flatout.train.plot import Points, write_plot
 from flatout.train.record import RECORD, RECORD_VERSION, EpochRow, Look, RunResult, now_text, write_record
 from flatout.train.watch import Watch
-from flatout.train.weights import read_weights, save_weights
-
-FINAL = "weights.safetensors"
-BEST = "best.safetensors"
+from flatout.train.weights import BEST, FINAL, read_weights, save_weights
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Line plots as SVG text: no library, a few kilobytes, readable in any browser."""
+"""Lines and bars as SVG text: no library, a few kilobytes, readable in any browser."""
 
 from __future__ import annotations
 
@@ -24,11 +24,37 @@ def write_plot(path: Path, title: str, series: Mapping[str, Points], x_label: st
     return True
 
 
+def write_bars(path: Path, title: str, heights: Sequence[float], x_label: str) -> bool:
+    """Write one bar for each number, from zero and in their order; False, and no file, where none is finite."""
+    found = [(at, height) for at, height in enumerate(heights) if math.isfinite(height)]
+    if not found:
+        return False
+    xs, ys = ticks([0.0, float(len(heights))], whole=True), ticks([0.0, *(height for _, height in found)])
+    width = 0.8 * (_across(1.0, xs) - _across(0.0, xs))
+    bars = [_bar(_across(at + 0.1, xs), width, _down(0.0, ys), _down(height, ys)) for at, height in found]
+    path.write_text("\n".join([*_frame(title, x_label, xs, ys), *bars, "</svg>", ""]), encoding="utf-8")
+    return True
+
+
+def _bar(left: float, width: float, zero: float, end: float) -> str:
+    top, height = min(zero, end), max(abs(end - zero), 0.5)  # a bar of nothing is still seen
+    place = f'x="{left:.1f}" y="{top:.1f}" width="{width:.2f}" height="{height:.1f}"'
+    return f'<rect {place} fill="{COLOURS[0]}"/>'
+
+
 def _picture(title: str, series: Mapping[str, Points], x_label: str) -> str:
     everything = [point for points in series.values() for point in points]
     xs, ys = ticks([x for x, _ in everything], whole=True), ticks([y for _, y in everything])
+    parts = _frame(title, x_label, xs, ys)
+    for at, (name, points) in enumerate(series.items()):
+        parts.append(_line(name, points, xs, ys, at))
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _frame(title: str, x_label: str, xs: Sequence[float], ys: Sequence[float]) -> list[str]:
+    """What stands around and behind the lines."""
     middle = (LEFT + WIDTH - RIGHT) / 2
-    parts = [
+    return [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
         'font-size="12">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
@@ -37,9 +63,6 @@ def _picture(title: str, series: Mapping[str, Points], x_label: str) -> str:
         *(_grid_x(x, xs) for x in xs),
         *(_grid_y(y, ys) for y in ys),
     ]
-    for at, (name, points) in enumerate(series.items()):
-        parts.append(_line(name, points, xs, ys, at))
-    return "\n".join([*parts, "</svg>", ""])
 
 
 def _line(name: str, points: Points, xs: Sequence[float], ys: Sequence[float], at: int) -> str:

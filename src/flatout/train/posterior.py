@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from flatout.config.monitor import MonitorSection
-from flatout.train.plot import write_plot
+from flatout.train.plot import write_bars, write_plot
 from flatout.types import Array
 
 MEAN, LOG_VARIANCE = "posterior_mean", "posterior_log_variance"
 """What a module's measures hold, each (B, D), so that they are watched."""
 PLOT = "posterior.svg"
+UNITS_PLOT = "posterior_units.svg"
 ACTIVE_VARIANCE = 0.01
 """Variance over samples above which a unit's mean says something about the sample."""
 COLLAPSED_SHARE, PARTIAL_SHARE = 0.1, 0.5
@@ -137,7 +139,7 @@ class PosteriorMetricsMonitor(Callback):
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="flatout-plot")
-        self._drawing = self._pool.submit(_draw, self._folder / PLOT, list(self.looks))
+        self._drawing = self._pool.submit(_draw, self._folder, list(self.looks), self.kl_per_unit)
 
     def _end_drawing(self) -> None:
         if self._pool is not None:
@@ -151,28 +153,35 @@ class PosteriorMetricsMonitor(Callback):
         return {**asdict(self.looks[-1]), "kl_per_unit": self.kl_per_unit, "num_looks": len(self.looks)}
 
     def state_dict(self) -> dict[str, Any]:
-        """The looks so far, and where the next one is due."""
-        return {"looks": [asdict(look) for look in self.looks], "num_steps": self._num_steps}
+        """The looks so far, the window that the next one joins, and where it is due."""
+        return {
+            "looks": [asdict(look) for look in self.looks],
+            "num_steps": self._num_steps,
+            "window": [(sums.num, torch.as_tensor(np.stack(sums[1:]))) for sums in self._window],
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from there, with a new window."""
+        """Go on from there: a verdict that was told is not told again."""
         self.looks = [PosteriorLook(**look) for look in state_dict["looks"]]
         self._num_steps = state_dict["num_steps"]
+        # Older checkpoints have no window: theirs begins anew.
+        self._window.extend(_Sums(num, *sums.numpy()) for num, sums in state_dict.get("window", ()))
+        self.kl_per_unit = _mean_of(self._window, "kl").tolist() if self._window else []
 
     def _judge(self, step: int) -> PosteriorLook:
-        num = sum(sums.num for sums in self._window)
-        kl, variances = (
-            np.sum([getattr(sums, name) for sums in self._window], axis=0) / num for name in ("kl", "variances")
-        )
-        self.kl_per_unit = [float(value) for value in kl]
+        kl = _mean_of(self._window, "kl")
+        variances = _mean_of(self._window, "variances")
+        self.kl_per_unit = kl.tolist()
         active = int((_variance_over_samples(self._window) > ACTIVE_VARIANCE).sum())
+        # Samples that were looked at one by one are compared with each other: a few must be in the window.
+        is_early = len(self.looks) + 1 < LEAST_LOOKS or sum(sums.num for sums in self._window) < LEAST_LOOKS
         return PosteriorLook(
             step=step,
             kl_total=float(kl.sum()),
             active_units=active,
             num_units=len(kl),
             mean_variance=float(variances.mean()),
-            verdict=_verdict(active / len(kl), len(self._window)),
+            verdict="too early" if is_early else _verdict(active / len(kl)),
         )
 
 
@@ -189,12 +198,16 @@ def _figures(look: PosteriorLook) -> str:
     return f"{units}, KL {look.kl_total:.3g} nats, posterior variance {look.mean_variance:.3g}"
 
 
-def _verdict(share: float, num_looks: int) -> Verdict:
-    if num_looks < LEAST_LOOKS:
-        return "too early"
+def _verdict(share: float) -> Verdict:
     if share < COLLAPSED_SHARE:
         return "collapsed"
     return "partly collapsed" if share < PARTIAL_SHARE else "healthy"
+
+
+def _mean_of(window: Collection[_Sums], name: str) -> Array:
+    """(D,): one of the sums, over all samples of a window."""
+    total = np.sum([getattr(sums, name) for sums in window], axis=0)
+    return np.asarray(total / sum(sums.num for sums in window))
 
 
 def _variance_over_samples(window: Collection[_Sums]) -> Array:
@@ -222,14 +235,18 @@ def _reduce(mean: Tensor, log_variance: Tensor) -> _Sums:
     return _Sums(len(mu), mu.sum(0), (mu**2).sum(0), kl.sum(0), variance.sum(0))
 
 
-def _draw(path: Path, looks: list[PosteriorLook]) -> bool:
+def _draw(folder: Path, looks: list[PosteriorLook], kl_per_unit: list[float]) -> bool:
+    """The figures over steps, and beside them the KL of each unit as it is now."""
     series = {
         "KL, nats": [(look.step, look.kl_total) for look in looks],
         "active units": [(look.step, float(look.active_units)) for look in looks],
         "posterior variance": [(look.step, look.mean_variance) for look in looks],
     }
+    newest = looks[-1]
+    title = f"KL by unit at step {newest.step}, nats: {newest.active_units} of {newest.num_units} active"
     try:
-        return write_plot(path, "The posterior", series, "step")
+        is_drawn = write_plot(folder / PLOT, "The posterior", series, "step")
+        return write_bars(folder / UNITS_PLOT, title, kl_per_unit, "unit") and is_drawn
     except OSError as error:  # the training goes on
-        _log.warning("%s cannot be written: %s", path, error.strerror or error)
+        _log.warning("%s cannot be written: %s", error.filename, error.strerror or error)
         return False

@@ -99,7 +99,7 @@ class Watch(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The epoch's row; here the loss is waited for."""
         samples, train_ns, wait_ns = (a - b for a, b in zip(self._totals(), self._epoch_start, strict=True))
-        loss = None if self._loss is None else float(self._loss) / self._loss_samples
+        loss = self._mean_loss(trainer)
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         row = EpochRow(
             epoch=trainer.current_epoch,
@@ -167,6 +167,15 @@ class Watch(Callback):
             summed = value * (num * num_accumulated)  # Lightning has divided it
             self._loss = summed if self._loss is None else self._loss + summed
             self._loss_samples += num
+
+    def _mean_loss(self, trainer: Trainer) -> float | None:
+        """Over the samples of all ranks; each has seen its own only, and all ask at the same moment."""
+        both = [0.0, 0.0] if self._loss is None else [float(self._loss), float(self._loss_samples)]
+        if trainer.world_size > 1:
+            summed = torch.tensor(both, device=trainer.strategy.root_device)
+            torch.distributed.all_reduce(summed)
+            both = summed.tolist()
+        return both[0] / both[1] if both[1] else None
 
     def _look(self, trainer: Trainer, device: torch.device) -> None:
         samples, train_ns, wait_ns = (a - b for a, b in zip(self._totals(), self._look_start, strict=True))

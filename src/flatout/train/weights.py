@@ -15,6 +15,9 @@ from flatout.errors import TrainError
 from flatout.train.fetch import local_file
 
 SAFETENSORS = ".safetensors"
+FINAL = "weights.safetensors"
+BEST = "best.safetensors"
+"""What a run folder has: the final weights, and those of the best checkpoint."""
 
 
 def save_weights(weights: dict[str, Tensor], path: Path) -> None:
@@ -25,12 +28,14 @@ def save_weights(weights: dict[str, Tensor], path: Path) -> None:
 def read_weights(source: str | Path) -> dict[str, Tensor]:
     """The state dict of a safetensors file or a checkpoint of Lightning or torch, here or at an http address.
 
+    Of a run folder it is that of the best weights.
+
     Raises:
         TrainError: it is not there, holds code or other objects, or no weights.
     """
     try:
         with local_file(source) as path:
-            found = _read(path)
+            found = _read(_of_run(path) if path.is_dir() else path)
     except TrainError:
         raise
     except FileNotFoundError as error:
@@ -84,6 +89,16 @@ def load_weights(module: nn.Module, source: str | Path) -> list[str]:
     return [
         f"pretrained: {len(fitting)} of {len(own)} weights are loaded; new from the start: {_some(missing)}"
     ]
+
+
+def _of_run(folder: Path) -> Path:
+    """The best weights of a run folder, or the final ones where none was the best."""
+    found = next((folder / name for name in (BEST, FINAL) if (folder / name).is_file()), None)
+    if found is None:
+        raise TrainError(
+            f"{folder} is a folder without {BEST} or {FINAL}: give a file of weights, or a run's folder"
+        )
+    return found
 
 
 def _read(path: Path) -> Any:

@@ -1,0 +1,72 @@
+"""The command that prepares the store of a config, with whatever the run was told beside its file."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from flatout.config import Config, resolve_config
+from flatout.config.source import SourceSettings
+
+Source = Config | Mapping[str, Any] | str | Path
+"""A Config, a dict, or the path of a config file."""
+NAMED = ("task", "label_set")
+"""What brings fields of its own: named first, and compared with."""
+STORE = "preprocessed_data_dir"
+
+
+def prepare_command(source: Source, config: Config) -> str:
+    """What to type to prepare the store of a config.
+
+    Options and `--set` of the run are no part of its file: without them the store would be made elsewhere, or
+    never be up to date.
+    """
+    given: Source
+    if isinstance(source, str | Path):
+        start, given = f"flatout prepare --config {shlex.quote(str(source))}", source
+        where, named = [], _named(config, resolve_config(source)[0])
+    else:
+        start = f"flatout prepare {config.manifest if isinstance(config.manifest, str) else 'MANIFEST'}"
+        where, named = [config.preprocessed_data_dir], _named(config, None)
+        given = source if source else {"manifest": config.manifest, STORE: config.preprocessed_data_dir}
+    # A dict or Config of Python's has no command line beside it.
+    is_compared = isinstance(source, str | Path) or not source
+    changed = dict(_changed(config, resolve_config(given, overrides=named)[0])) if is_compared else {}
+    if STORE in changed:
+        where = [changed.pop(STORE)]
+    place = [f" --output-dir {shlex.quote(str(folder))}" for folder in where if folder]
+    sets = [f" --set {shlex.quote(f'{name}={_text(value)}')}" for name, value in {**named, **changed}.items()]
+    return "".join([start, *place, *sets])
+
+
+def _named(config: Config, own: Config | None) -> dict[str, Any]:
+    """Task and label set, where the file alone (`own`) has another."""
+    found = {name: getattr(config, name) for name in NAMED}
+    return {name: value for name, value in found.items() if value and value != getattr(own, name, None)}
+
+
+def _changed(config: Config, own: Config) -> Iterator[tuple[str, Any]]:
+    """What a store is made from and with, by dotted name, where it is not as in `own`; None: left out."""
+    keys = {*SourceSettings.model_fields, STORE} - set(NAMED)
+    here, there = (dict(_leaves(each.model_dump(mode="json", include=keys))) for each in (config, own))
+    for name, value in here.items():
+        field = name.rpartition(".")[0]
+        if name in there and there[name] == value:
+            continue
+        is_left_out = here.get(f"{field}.kind") == "none"  # as null says in a config
+        yield (field, None) if is_left_out else (name, value)
+
+
+def _leaves(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
