@@ -34,8 +34,8 @@ said = []
 result = fit(config, resume=resume, say=said.append)
 rank = os.environ.get("LOCAL_RANK", "0")
 with open(f"{out}/rank{rank}.json", "w") as file:
-    made = Tiny.made
-    json.dump({"seen": made.seen, "folder": str(result.folder), "metrics": result.metrics, "said": said}, file)
+    told = {"seen": Tiny.made.seen, "folder": str(result.folder), "metrics": result.metrics, "said": said}
+    json.dump({**told, "samples": result.speed.samples_per_s * result.speed.train_s}, file)
 """
 
 
@@ -68,6 +68,8 @@ def test_two_processes_train_what_one_does(make_config: Make, tmp_path: Path, st
     for name, value in read_weights(alone.weights).items():
         torch.testing.assert_close(together[name], value, rtol=1e-4, atol=1e-5)
     # Of all ranks' samples, not of the first one's.
+    assert alone.speed.samples_per_s is not None
+    assert ranks[0]["samples"] == pytest.approx(alone.speed.samples_per_s * alone.speed.train_s)
     assert ranks[0]["metrics"]["train_loss"] == ranks[1]["metrics"]["train_loss"]
     assert ranks[0]["metrics"]["train_loss"] == pytest.approx(alone.metrics["train_loss"], rel=1e-3)
 

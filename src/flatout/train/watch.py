@@ -81,7 +81,7 @@ class Watch(Callback):
             self._steps_ns.append(now - self._last_ns)
             self._train_ns += now - self._last_ns
             self._wait_ns += wait_ns
-            self._num_samples += num
+            self._num_samples += num * trainer.world_size  # each rank has as many
         self._last_ns = now
         if self._every and self._num_steps % self._every == 0:
             self._look(trainer, pl_module.device)
