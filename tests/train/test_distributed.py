@@ -35,7 +35,7 @@ result = fit(config, resume=resume, say=said.append)
 rank = os.environ.get("LOCAL_RANK", "0")
 with open(f"{out}/rank{rank}.json", "w") as file:
     told = {"seen": Tiny.made.seen, "folder": str(result.folder), "metrics": result.metrics, "said": said}
-    json.dump({**told, "samples": result.speed.samples_per_s * result.speed.train_s}, file)
+    json.dump({**told, "samples": (result.speed.samples_per_s or 0) * result.speed.train_s}, file)
 """
 
 
