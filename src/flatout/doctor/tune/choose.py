@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flatout.doctor.tune.interval import Interval, ratio_of
-from flatout.doctor.tune.race import ALIKE, ENOUGH, Entry
+from flatout.doctor.tune.interval import LIKELY, Interval, ratio_of
+from flatout.doctor.tune.race import ALIKE, Entry
 from flatout.doctor.tune.setting import Setting
 
 
@@ -53,12 +53,15 @@ def is_better(one: Entry, other: Entry) -> bool:
 
 
 def seems_better(one: Entry, other: Entry) -> bool:
-    """Whether one is likely faster than the other by so much that it matters."""
+    """Whether one is likely faster than the other by so much that it matters; after a single stretch nobody is.
+
+    Likely, not merely ahead: of two that are alike one is always ahead, and each such step aside costs a race
+    with still more workers and the longest of proofs (54 stretches for 22 where nothing was to be gained).
+    """
     if other.is_beaten and not one.is_beaten:
         return True
-    ratio = ratio_of(one.rates, other.rates)
-    is_single = min(len(one.rates), len(other.rates)) < 2
-    return not is_single and ratio.middle > ALIKE and ratio.high > ENOUGH
+    ratio = ratio_of(one.rates, other.rates, LIKELY)
+    return ratio.middle > ALIKE and ratio.low > 1.0
 
 
 def gain_of(entries: Sequence[Entry], setting: Setting, start: Setting) -> Interval | None:
