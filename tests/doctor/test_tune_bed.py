@@ -191,6 +191,8 @@ def test_encodings_and_the_cache_of_a_store(noise: Path, tmp_path: Path) -> None
     assert facts.is_compressed
     assert facts.cache_size == 3
     bed.probe(S)
+    bed.get_ready(facts.start.changed(encoding="float16"), on_sample=True)
+    assert list(tmp_path.rglob("copy*"))  # before any stretch
     for encoding in ("as it is", "float16"):
         assert bed.run(facts.start.changed(encoding=encoding), S, on_sample=True).samples_per_s > 0
     kept = facts.start.changed(cache="decoded")

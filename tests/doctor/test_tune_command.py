@@ -45,9 +45,10 @@ class Here:
     interrupt_at: int | None = None
     count = 0
 
-    def __init__(self, config: Any, cap_bytes: int, command: str) -> None:
+    def __init__(self, config: Any, cap_bytes: int, command: str, *, patience_s: float) -> None:
         self._bed = Bed(config, Path(config.output_dir))
         assert cap_bytes > 0
+        assert patience_s > 0
         Here.count = 0
 
     def __enter__(self) -> Here:
@@ -61,6 +62,9 @@ class Here:
 
     def probe(self, seconds: float) -> Service:
         return self._bed.probe(seconds)
+
+    def get_ready(self, setting: Setting, *, on_sample: bool) -> None:
+        self._bed.get_ready(setting, on_sample=on_sample)
 
     def run(self, setting: Setting, seconds: float, *, on_sample: bool) -> Slice | Failed:
         Here.count += 1
@@ -137,11 +141,10 @@ def test_settings_that_are_best_already_stay(config_file: Path, capsys: pytest.C
     assert main(["tune", "--config", str(config_file), *again, "-o", str(out)]) == 0
     shown = capsys.readouterr().out
     assert "the settings as they are stay" in shown
-    assert "none is written, use yours as it is" in " ".join(shown.split())
-    assert not out.exists()
+    assert "(the settings as they were)" in " ".join(shown.split())
+    assert "found nothing better" in out.read_text().splitlines()[0]
+    assert load_config(out, environ={}).loader_for("train").num_workers == 8
     assert json.loads(out.with_name("tuned.proof.json").read_text())["keys"] == {}
-    assert main(["tune", "--config", str(config_file), *again, "-o", str(out), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["config"] is None
 
 
 @pytest.mark.usefixtures("here")
@@ -182,7 +185,6 @@ def test_another_encoding_gets_another_folder(config_file: Path, tmp_path: Path)
     other = Tuned(**{**vars(tuned), "facts": type(tuned.facts)(**{**vars(tuned.facts), "encodable": ("x",)})})
     assert other.keys["preprocessed_data_dir"].endswith("store-float16-zstd")
     path, _ = write_tuned(other, config_file, tmp_path / "encoded.yaml")
-    assert path is not None
     read = load_config(path, environ={})
     assert (read.fields["x"].encoding, read.fields["x"].compression) == ("float16", "zstd")
     assert read.fields["x"].kind == "array"
@@ -195,7 +197,6 @@ def test_a_dict_and_a_config_can_be_tuned(manifest: Path, tmp_path: Path) -> Non
     for source in (given, load_config(given, environ={})):
         tuned = tune(source, options=TuneOptions(budget_s=1.0))
         path, _ = write_tuned(tuned, source, tmp_path / "tuned.yaml")
-        assert path is not None
         assert load_config(path, environ={}).loader_for("train").num_workers == tuned.setting.num_workers
 
 
@@ -218,6 +219,7 @@ def test_a_process_of_its_own(manifest: Path, tmp_path: Path) -> None:
         facts = trials.facts()
         assert facts.start == Setting(1, 4, 4)
         assert trials.probe(0.01).make_s > 0
+        trials.get_ready(facts.start, on_sample=False)
         assert isinstance(trials.run(facts.start, 0.01, on_sample=False), Slice)
         wrong = trials.run(facts.start.changed(order="backwards"), 0.01, on_sample=False)
         assert isinstance(wrong, Failed)

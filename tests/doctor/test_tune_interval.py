@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatout.doctor.tune.choose import choose, is_better, seems_better
-from flatout.doctor.tune.duel import LOOKS, duel
+from flatout.doctor.tune.duel import LOOKS, duel, is_proven
 from flatout.doctor.tune.interval import SURE, VERY_SURE, _rank, ratio_of, spread_of
 from flatout.doctor.tune.race import Entry, Failed, Slice
 from flatout.doctor.tune.setting import Setting
@@ -82,16 +82,16 @@ def run_duel(ratio: float, noise: float, seed: int) -> list[Entry]:
 def test_a_large_gain_is_known_at_the_first_look() -> None:
     both = run_duel(2.0, 0.05, 0)
     assert [len(each.rates) for each in both] == [min(LOOKS)] * 2
-    assert is_better(both[1], both[0])
+    assert is_proven(both[1], both[0])
 
 
 def test_noise_is_rarely_mistaken_for_a_gain() -> None:
-    wins = [is_better(both[1], both[0]) for both in (run_duel(1.0, 0.1, seed) for seed in range(400))]
+    wins = [is_proven(both[1], both[0]) for both in (run_duel(1.0, 0.1, seed) for seed in range(400))]
     assert sum(wins) / 400 <= 0.04  # one side of 5 %
 
 
 def test_a_gain_is_found_in_noise() -> None:
-    wins = [is_better(both[1], both[0]) for both in (run_duel(1.5, 0.2, seed) for seed in range(100))]
+    wins = [is_proven(both[1], both[0]) for both in (run_duel(1.5, 0.2, seed) for seed in range(100))]
     assert sum(wins) >= 90
 
 
@@ -103,8 +103,14 @@ def test_what_is_likely_no_gain_needs_no_further_round(ratio: float, noise: floa
 
 
 def test_a_small_gain_is_not_given_up_early() -> None:
-    wins = [is_better(both[1], both[0]) for both in (run_duel(1.15, 0.05, seed) for seed in range(100))]
+    wins = [is_proven(both[1], both[0]) for both in (run_duel(1.15, 0.05, seed) for seed in range(100))]
     assert sum(wins) >= 95
+
+
+def test_what_ends_a_duel_as_no_gain_is_taken_for_none() -> None:
+    both = [entry(ONE, 100, 100, 100, 100), entry(OTHER, 102, 103.5, 101.5, 104)]
+    assert is_better(both[1], both[0])  # 95 % sure, after one of several looks
+    assert not is_proven(both[1], both[0])
 
 
 def test_a_duel_ends_with_its_deadline_and_with_who_fails() -> None:
@@ -119,7 +125,7 @@ def test_where_nothing_is_beyond_noise_the_likely_best_is_taken_unless_it_needs_
     entries = [entry(ONE, 50, 90, 60), entry(OTHER, 100, 95, 130)]
     assert not is_better(entries[1], entries[0])
     assert seems_better(entries[1], entries[0])
-    likely = choose(entries, ONE, 1.0, needs_proof=False)
+    likely = choose(entries, ONE, 1.0, seems_better)
     proven = choose(entries, ONE, 1.0)
     assert likely is not None
     assert proven is not None
@@ -131,14 +137,14 @@ def test_of_two_that_are_alike_what_stands_mostly_stays() -> None:
     steps_aside = 0
     for _ in range(400):
         before, other = 100 * np.exp(0.04 * generator.standard_normal((2, 4)))
-        choice = choose([entry(ONE, *before), entry(OTHER, *other)], ONE, 1.0, needs_proof=False)
+        choice = choose([entry(ONE, *before), entry(OTHER, *other)], ONE, 1.0, seems_better)
         assert choice is not None
         steps_aside += choice.entry.setting == OTHER
     assert steps_aside / 400 <= 0.12  # one side of 80 %; merely ahead by 2 % is one of four
 
 
 def test_a_single_timing_is_never_believed() -> None:
-    for needs_proof in (True, False):
-        choice = choose([entry(ONE, 1.0), entry(OTHER, 100.0)], ONE, 1.0, needs_proof=needs_proof)
+    for is_faster in (is_better, seems_better, is_proven):
+        choice = choose([entry(ONE, 1.0), entry(OTHER, 100.0)], ONE, 1.0, is_faster)
         assert choice is not None
         assert choice.entry.setting == ONE

@@ -296,6 +296,35 @@ def test_the_budget_is_kept(budget_s: float, seed: int) -> None:
     assert machine.now_s <= budget_s
 
 
+@pytest.mark.parametrize("copy_s", [2.0, 6.0])
+def test_copies_are_made_before_their_race_and_within_the_time(copy_s: float) -> None:
+    """Their seconds were once taken for those of a stretch, and the race of 5 ended after a single round."""
+    machine, made = Simulated(service(), noise=0.01), set()
+
+    def get_ready(setting: Setting, *, on_sample: bool) -> None:
+        assert on_sample
+        if setting.encoding not in made:
+            made.add(setting.encoding)
+            machine.now_s += copy_s
+
+    space = Space(facts(encodable=("x",)), machine.service, 8 * GIB, frozenset({"encoding"}))
+    kinds = {"cpu_budget": 1.0, "get_ready": get_ready, "clock": machine.clock}
+    found = Search(space, machine, budget_s=60.0, **kinds).run()
+    race = next(stage for stage in found.stages if stage.name == "encoding")
+    assert race.taken is not None
+    assert race.taken.encoding != AS_IT_IS
+    assert {entry.setting.encoding for entry in race.entries} == made
+    assert ("encoding" in found.skipped) == (copy_s > 5)
+    assert machine.now_s <= 60
+
+
+def test_further_workers_that_had_no_time_are_not_told_as_untried() -> None:
+    for budget_s in range(8, 40):
+        found = search(Simulated(service(), noise=0.02), facts(), budget_s=budget_s).run()
+        raced = {stage.name for stage in found.stages}
+        assert not raced & found.skipped.keys() - {"encoding", "cache"}
+
+
 def test_what_changes_results_needs_permission() -> None:
     machine = Simulated(service(), noise=0.01)
     known = facts(encodable=("x",))

@@ -168,6 +168,8 @@ def _result(name: str, rates: Any, best: Any, peers: dict[str, dict[str, float]]
         "flatout": ours,
         **{extra: rates[f"{extra}@{name}"] for extra in EXTRA},
         "ratio_to_limit": ours["samples_per_s"] / limit["samples_per_s"],
+        # What the limit itself reaches where its median is held against its best round: the machine's noise.
+        "limit_to_itself": rates[f"{LIMIT}@{name}"]["samples_per_s"] / limit["samples_per_s"],
     }
     if (bare := rates.get(f"{BARE}@{name}")) is not None:
         found |= {BARE: bare, "hand_over_to_limit": bare["samples_per_s"] / limit["samples_per_s"]}

@@ -87,6 +87,8 @@ def _race_rows(cases: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         family = name.partition("_")[0]
         if "ratio_to_limit" in found:
             yield f"{name}, share of the limit", f"{found['ratio_to_limit']:.2f}", f">= {TO_LIMIT[family]}"
+        if "limit_to_itself" in found:
+            yield f"{name}, share that the limit's median has", f"{found['limit_to_itself']:.2f}", ""
         if "hand_over_to_limit" in found:
             yield f"{name}, share that a bare hand-over leaves", f"{found['hand_over_to_limit']:.2f}", ""
         if "ratio_to_best_peer" in found:

@@ -43,7 +43,7 @@ def tune(
 
     Tried are workers, batches ahead and caches, which leave the results of a training as they are; with --allow
     also batch size, encoding and order, which change only where that is faster beyond noise. Written are the
-    tuned config, if there is anything to change, and every trial as its proof. Ctrl-C keeps the best so far.
+    tuned config and every trial as its proof. Ctrl-C keeps the best so far.
     """
     if config is None:
         raise ConfigError("nothing to tune: give --config FILE")
@@ -59,17 +59,16 @@ def tune(
         tuned = find(config, sets=set_ or (), options=options, say=say)
     except KeyboardInterrupt as error:
         raise Interrupted("nothing was measured yet, and nothing is written") from error
-    written, proof = write_tuned(tuned, config, path, set_ or ())
+    path, proof = write_tuned(tuned, config, path, set_ or ())
     if as_json and tuned.found.is_complete:
-        emit_json({**tuned.to_json(), "config": str(written) if written else None, "proof": str(proof)})
+        emit_json({**tuned.to_json(), "config": str(path), "proof": str(proof)})
     elif not as_json:
-        _show(tuned, written, proof, path)
+        _show(tuned, path, proof)
     if not tuned.found.is_complete:
-        best = f"the best so far is in {written}" if written else "nothing better was found so far"
-        raise Interrupted(f"{best}, what was measured in {proof}")
+        raise Interrupted(f"the best so far is in {path}, what was measured in {proof}")
 
 
-def _show(tuned: Tuned, written: Path | None, proof: Path, path: Path) -> None:
+def _show(tuned: Tuned, path: Path, proof: Path) -> None:
     console().print(_table(tuned))
     gain = tuned.found.gain
     if not tuned.keys:
@@ -87,11 +86,8 @@ def _show(tuned: Tuned, written: Path | None, proof: Path, path: Path) -> None:
         console().print(f"{name} changes results: it is another training", style="yellow", markup=False)
     for name, reason in tuned.not_tried.items():
         console().print(f"not tried: {name}: {reason}", markup=False)
-    if written is not None:
-        console().print(f"config   {written.absolute()}", markup=False)
-    else:
-        older = f"; {path} is an earlier one" if path.exists() else ""
-        console().print(f"config   none is written, use yours as it is{older}", markup=False)
+    same = "" if tuned.keys else " (the settings as they were)"
+    console().print(f"config   {path.absolute()}{same}", markup=False)
     console().print(f"proof    {proof.absolute()} ({seconds_text(tuned.seconds)})", markup=False)
     if "encoding" in tuned.changes_results:
         console().print(f"next     flatout prepare --config {path}", markup=False)

@@ -17,7 +17,7 @@ from flatout.doctor.tune.race import Slice
 from flatout.doctor.tune.setting import Setting
 from flatout.doctor.tune.step import Step, TrainStep, nothing, time_step
 from flatout.doctor.tune.time import Timed, endless, time_loader
-from flatout.loader.build import is_shuffled, settings_for
+from flatout.loader.build import Loader, is_shuffled, settings_for
 from flatout.loader.create import Loaders
 from flatout.loader.loader import FastDataLoader
 from flatout.loader.machine import Machine, describe_machine
@@ -115,13 +115,16 @@ class Bed:
             first_batch_s=timed.first_s,
         )
 
+    def get_ready(self, setting: Setting, *, on_sample: bool = False) -> None:
+        """Make what its loader needs and later ones find made."""
+        _close(self._data.loader(setting, on_sample=on_sample))
+
     def _time(self, setting: Setting, seconds: float, step: Step, *, on_sample: bool = False) -> Timed:
         loader = self._data.loader(setting, on_sample=on_sample)
         try:
             return time_loader(loader, seconds, step)
         finally:
-            if isinstance(loader, FastDataLoader):
-                loader.close()
+            _close(loader)
 
     def _prepare_step(self) -> None:
         """The task's step, if it can be run outside a training; otherwise loading alone is tuned."""
@@ -145,6 +148,11 @@ class Bed:
             )
         else:
             self._step = step
+
+
+def _close(loader: Loader) -> None:
+    if isinstance(loader, FastDataLoader):
+        loader.close()
 
 
 def describe(machine: Machine) -> dict[str, Any]:

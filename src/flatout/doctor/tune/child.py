@@ -53,6 +53,9 @@ def _do(bed: Bed, wanted: dict[str, Any]) -> dict[str, Any]:
     if wanted["do"] == "probe":
         return bed.probe(wanted["seconds"]).to_json()
     setting = Setting(**wanted["setting"])
+    if wanted["do"] == "ready":
+        bed.get_ready(setting, on_sample=wanted["on_sample"])
+        return {}
     return asdict(bed.run(setting, wanted["seconds"], on_sample=wanted["on_sample"]))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from flatout.doctor.tune.interval import LIKELY, Interval, ratio_of
@@ -18,17 +18,27 @@ class Choice:
     reason: str
 
 
+def is_better(one: Entry, other: Entry) -> bool:
+    """Whether one is faster than the other, beyond noise and by so much that it matters."""
+    if other.is_beaten and not one.is_beaten:
+        return True
+    ratio = ratio_of(one.rates, other.rates)
+    return ratio.middle > ALIKE and ratio.low > 1.0
+
+
 def choose(
-    entries: Sequence[Entry], start: Setting, cpu_budget: float, *, needs_proof: bool = True
+    entries: Sequence[Entry],
+    start: Setting,
+    cpu_budget: float,
+    is_faster: Callable[[Entry, Entry], bool] = is_better,
 ) -> Choice | None:
     """The setting to go on with; None if none could be measured.
 
     Args:
         start: what stands now; it stays unless another is better, or it is over the budget.
         cpu_budget: share of all cores that workers may keep busy.
-        needs_proof: a simpler setting stays unless the fastest is better beyond noise. Otherwise it stays only
-            where it is about as fast: on a noisy machine nothing is beyond noise, and what stands now may be
-            half as fast as what seems the best.
+        is_faster: a simpler setting stays unless the fastest is, by this. On a noisy machine nothing is beyond
+            noise, and what stands now may be half as fast as what seems the best.
     """
     measured = [entry for entry in entries if entry.slices and entry.failure is None]
     if not measured:
@@ -38,18 +48,9 @@ def choose(
         least = min(measured, key=lambda entry: (entry.cpu_share, entry.setting.weight(start)))
         return Choice(least, f"every one is over the CPU budget of {cpu_budget:.0%}; this is the least over it")
     best = max(allowed, key=lambda entry: entry.rate)
-    is_worse = is_better if needs_proof else seems_better
-    alike = [entry for entry in allowed if entry is best or not is_worse(best, entry)]
+    alike = [entry for entry in allowed if entry is best or not is_faster(best, entry)]
     taken = min(alike, key=lambda entry: (entry.setting.weight(start), -entry.rate))
     return Choice(taken, _reason(taken, best, start, len(measured) - len(allowed)))
-
-
-def is_better(one: Entry, other: Entry) -> bool:
-    """Whether one is faster than the other, beyond noise and by so much that it matters."""
-    if other.is_beaten and not one.is_beaten:
-        return True
-    ratio = ratio_of(one.rates, other.rates)
-    return ratio.middle > ALIKE and ratio.low > 1.0
 
 
 def seems_better(one: Entry, other: Entry) -> bool:

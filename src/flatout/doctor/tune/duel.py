@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from flatout.doctor.tune.interval import LIKELY, SURE, VERY_SURE, ratio_of
-from flatout.doctor.tune.race import ENOUGH, Entry, Measure, in_turn
+from flatout.doctor.tune.race import ALIKE, ENOUGH, Entry, Measure, in_turn
 from flatout.doctor.tune.setting import Setting
 
 LOOKS = {4: VERY_SURE, 8: VERY_SURE, 12: SURE}
@@ -53,6 +53,13 @@ def is_decided(both: list[Entry], num_rounds: int) -> bool:
     before, found = (entry.rates for entry in both)
     is_gain = num_rounds in LOOKS and ratio_of(found, before, LOOKS[num_rounds]).low > 1.0
     return is_gain or ratio_of(found, before, LIKELY).high <= ENOUGH
+
+
+def is_proven(one: Entry, other: Entry) -> bool:
+    """Whether a duel shows one to be faster by so much that it matters: sure after all rounds, else very."""
+    sureness = LOOKS.get(min(len(one.rates), len(other.rates)), VERY_SURE)
+    ratio = ratio_of(one.rates, other.rates, sureness)
+    return ratio.middle > ALIKE and ratio.low > 1.0
 
 
 def is_likely(both: list[Entry]) -> bool:

@@ -1,8 +1,9 @@
 """How sure a ratio is: rates of two settings, measured in turn, in; their ratio with its interval out.
 
 The middle is the pseudo-median of the logarithms (Hodges and Lehmann: the median of all pairwise means), which
-one disturbed stretch in four does not move far. From six values on the interval is that of Wilcoxon's signed
-ranks, made of the same pairwise means; fewer values have no such interval, and get Student's.
+one disturbed stretch in four does not move far. The interval is that of Wilcoxon's signed ranks, made of the
+same pairwise means, from four values on at 80 %, six at 95 % and eight at 99 %; fewer have no such interval,
+and get Student's.
 """
 
 from __future__ import annotations

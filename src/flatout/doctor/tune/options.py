@@ -17,7 +17,7 @@ class TuneOptions:
     """Budgets and permissions of one tuning."""
 
     budget_s: float = 60.0
-    """Seconds for the search; opening the data comes before."""
+    """Seconds for the search, opening the data included."""
     cpu_budget: float = 0.8
     """Share of all cores that workers or producers may keep busy; the training thread's own is not counted."""
     memory_budget: float = 0.8

@@ -33,7 +33,8 @@ LOOK_S = 0.2
 LAST_RESERVE = 0.03
 """Share of the memory below which a trial is ended from outside; from inside it ends earlier."""
 PATIENCE = 30
-"""A stretch that takes this many times its length, and a minute, is given up."""
+"""A stretch may take this many times its length and what a tuning has patience for; then it is given up."""
+LEAST_PATIENCE_S = 20.0
 STARTS = 3
 """Processes that may die in one tuning."""
 
@@ -44,12 +45,17 @@ class Trials:
     Args:
         cap_bytes: private memory that it may take beyond what it starts with (Linux).
         command: what prepares the store, for notes.
+        patience_s: seconds beyond its own length after which a stretch is given up, 20 at the least: workers
+            start in it.
     """
 
-    def __init__(self, config: Config, cap_bytes: int, command: str = "flatout prepare") -> None:
+    def __init__(
+        self, config: Config, cap_bytes: int, command: str = "flatout prepare", *, patience_s: float = 60.0
+    ) -> None:
         self._config = config
         self._command = command
         self._cap_bytes = cap_bytes
+        self._patience_s = max(LEAST_PATIENCE_S, patience_s)
         self._folder = tempfile.TemporaryDirectory(
             prefix=".flatout-tune-", dir=_place_for_copies(config), ignore_cleanup_errors=True
         )
@@ -83,10 +89,14 @@ class Trials:
         self._probe_s = seconds
         return Service(**self._must({"do": "probe", "seconds": seconds}, OPEN_S))
 
+    def get_ready(self, setting: Setting, *, on_sample: bool) -> None:
+        """Make its copy of the store, or fill its cache; what cannot be made, a stretch tells."""
+        self._ask({"do": "ready", "setting": setting.to_json(), "on_sample": on_sample}, OPEN_S)
+
     def run(self, setting: Setting, seconds: float, *, on_sample: bool) -> Slice | Failed:
         """One stretch of one setting."""
         request = {"do": "run", "setting": setting.to_json(), "seconds": seconds, "on_sample": on_sample}
-        answer = self._ask(request, OPEN_S if on_sample else 60 + PATIENCE * seconds)
+        answer = self._ask(request, self._patience_s + PATIENCE * seconds)
         return Failed(answer["error"]) if "error" in answer else Slice(**answer["found"])
 
     def _must(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:

@@ -34,6 +34,8 @@ SLICE_S = (0.3, 3.0)
 """Shortest and longest stretch."""
 LEAST_SEARCH = 0.5
 """Part of the budget that the search has even where opening the data took longer than the rest."""
+PATIENCE = 0.5
+"""Part of the budget that a stretch without an answer is waited for."""
 SLICES = 60
 """Stretches that a budget must have room for: with less time they are shorter."""
 
@@ -183,7 +185,8 @@ def tune(
         say(note)
     free_bytes = describe_machine(look_for_gpu=False).free_bytes
     memory_bytes = int(options.memory_budget * free_bytes)
-    with Trials(config, memory_bytes, prepare_command(source, config)) as trials:
+    command = prepare_command(source, config)
+    with Trials(config, memory_bytes, command, patience_s=PATIENCE * options.budget_s) as trials:
         facts = trials.facts()
         for note in facts.notes:
             say(note)
@@ -195,6 +198,7 @@ def tune(
             partial(_run, trials, slice_s),
             budget_s=left_of(options.budget_s, time.monotonic() - started),
             cpu_budget=options.cpu_budget,
+            get_ready=trials.get_ready,
             say=say,
         )
         found = search.run()

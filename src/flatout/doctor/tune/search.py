@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from flatout.doctor.tune.choose import choose, gain_of
-from flatout.doctor.tune.duel import LOOKS, duel, is_likely
+from flatout.doctor.tune.choose import choose, gain_of, is_better, seems_better
+from flatout.doctor.tune.duel import LOOKS, duel, is_likely, is_proven
 from flatout.doctor.tune.interval import Interval
 from flatout.doctor.tune.model import predict_batch_s
 from flatout.doctor.tune.options import RESULTS
@@ -33,6 +33,10 @@ MOST_CLIMBS = 3
 """Races with still more or fewer workers, while the most or the fewest that were tried are the best."""
 LEAST_WAIT = 0.02
 """Part of the time that a training must wait before more batches ahead can help."""
+MADE_ONCE = ("cache", "encoding")
+"""Stages whose settings need something made before their first stretch: a filled cache, a copy of the store."""
+READY_SHARE = 0.5
+"""Part of the time that is left which that may take, in all."""
 RESTART_SHARE = 0.02
 """Part of an epoch that starting workers may take before they are kept."""
 
@@ -44,11 +48,23 @@ class TakesTrials(Protocol):
         """One slice; `on_sample`: of a small copy of the store, which every encoding has."""
 
 
+class GetsReady(Protocol):
+    """Makes what trials of a setting need."""
+
+    def __call__(self, setting: Setting, *, on_sample: bool) -> None:
+        """If it cannot be made, its trial says why."""
+
+
+def _nothing_to_make(setting: Setting, *, on_sample: bool) -> None:
+    """Where trials need no copies and caches."""
+
+
 class Search:
     """Looks for the best setting within a time.
 
     Args:
         trial: measures one.
+        get_ready: makes what the first trial of one needs, and later ones find made.
         budget_s: seconds for all of it.
         say: takes a line on each stage.
     """
@@ -60,10 +76,12 @@ class Search:
         *,
         budget_s: float,
         cpu_budget: float,
+        get_ready: GetsReady = _nothing_to_make,
         say: Callable[[str], None] = lambda text: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._space = space
+        self._get_ready = get_ready
         self._measure = trial
         self._num_trials, self._trials_s = 0, 0.0
         self._cpu_budget = cpu_budget
@@ -103,11 +121,15 @@ class Search:
             return
         first_s = len(settings) * self._trials_s / max(1, self._num_trials)
         if left_s <= first_s and self.stages:
-            self.skipped[name] = "the time was up"
+            self._skip(name)
             return
+        on_sample = name == "encoding" or self._now.encoding != AS_IT_IS
+        if name in MADE_ONCE:
+            until_s = self._clock() + READY_SHARE * left_s
+            settings = self._made_ready(name, settings, until_s, on_sample=on_sample)
+            left_s = self._end_s - self._proof_s - self._clock()
         stage = Stage(name)
         self.stages.append(stage)
-        on_sample = name == "encoding" or self._now.encoding != AS_IT_IS
         race(
             settings,
             partial(self._trial, on_sample=on_sample),
@@ -119,6 +141,29 @@ class Search:
             cpu_budget=self._cpu_budget,
         )
         self._decide(stage)
+
+    def _skip(self, name: str) -> None:
+        """Tell that there was no time; further numbers of what was raced already are not worth a word."""
+        if all(stage.name != name for stage in self.stages):
+            self.skipped[name] = "the time was up"
+
+    def _made_ready(
+        self, name: str, settings: list[Setting], until_s: float, *, on_sample: bool
+    ) -> list[Setting]:
+        """Those whose copies and caches could be made in time, which no stretch has to count, then.
+
+        The first two, which a race has at the least, have whatever time is left.
+        """
+        longest_s = 0.0
+        for number, setting in enumerate(settings):
+            started_s = self._clock()
+            if number >= 2 and started_s + longest_s > until_s:
+                left_out = ", ".join(getattr(each, name) for each in settings[number:])
+                self.skipped[name] = f"no time for the copies of {left_out}"
+                return settings[:number]
+            self._get_ready(setting, on_sample=on_sample)
+            longest_s = max(longest_s, self._clock() - started_s)
+        return settings
 
     def _trial(self, setting: Setting, *, on_sample: bool) -> Slice | Failed:
         """One stretch, its seconds counted: a race whose first round would not end in time is not begun."""
@@ -150,7 +195,7 @@ class Search:
         return self._space.prefetch(now)
 
     def _decide(self, stage: Stage) -> None:
-        choice = choose(stage.entries, self._now, self._cpu_budget, needs_proof=stage.name in RESULTS)
+        choice = choose(stage.entries, self._now, self._cpu_budget, _faster_in(stage))
         failed = next((e.failure for e in stage.entries if e.setting == self._start and e.failure), None)
         if failed is not None and stage is self.stages[0]:
             raise FlatoutError(f"the settings as they are cannot be measured: {failed}")
@@ -175,7 +220,7 @@ class Search:
             clock=self._clock,
             entries=stage.entries,
         )
-        choice = choose(stage.entries, self._start, self._cpu_budget)
+        choice = choose(stage.entries, self._start, self._cpu_budget, is_proven)
         if choice is None or any(entry.failure is not None for entry in stage.entries):
             self._now = stage.taken = self._start
             stage.reason = "they could not be measured again, so nothing is changed"
@@ -198,10 +243,8 @@ class Search:
             is_early = any(len(entry.slices) < min(LOOKS) for entry in stage.entries)
             if stage.name == PROOF and is_early:  # what the races before it found stands
                 return
-            is_proof = stage.name == PROOF
-            base = self._start if is_proof else self._now
-            needs_proof = is_proof or stage.name in RESULTS
-            choice = choose(stage.entries, base, self._cpu_budget, needs_proof=needs_proof)
+            base = self._start if stage.name == PROOF else self._now
+            choice = choose(stage.entries, base, self._cpu_budget, _faster_in(stage))
             if choice is not None:
                 self._now = stage.taken = choice.entry.setting
                 stage.reason = f"{choice.reason}, as far as it was measured"
@@ -231,6 +274,13 @@ class Search:
         if not self._space.is_modelled(setting):
             return None
         return setting.batch_size / predict_batch_s(self._space.service, setting.num_workers)
+
+
+def _faster_in(stage: Stage) -> Callable[[Entry, Entry], bool]:
+    """How sure one must be there that a setting is faster: what leaves results as they are is proven later."""
+    if stage.name == PROOF:
+        return is_proven
+    return is_better if stage.name in RESULTS else seems_better
 
 
 def _words(before: Setting, after: Setting) -> str:

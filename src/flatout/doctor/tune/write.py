@@ -23,8 +23,10 @@ from flatout.errors import ConfigError
 PROOF_SUFFIX = ".proof.json"
 
 
-def write_tuned(tuned: Tuned, source: Source, path: Path, sets: Sequence[str] = ()) -> tuple[Path | None, Path]:
-    """Write the config and the proof; their paths out. Where nothing is changed there is only the proof.
+def write_tuned(tuned: Tuned, source: Source, path: Path, sets: Sequence[str] = ()) -> tuple[Path, Path]:
+    """Write the config and the proof; their paths out.
+
+    Where nothing is better the config has the settings as they were: an earlier one would look like this one's.
 
     Args:
         source, sets: what the tuned config came from.
@@ -35,14 +37,11 @@ def write_tuned(tuned: Tuned, source: Source, path: Path, sets: Sequence[str] = 
     """
     check_output(path, source)
     proof = path.with_name(path.stem + PROOF_SUFFIX)
-    values = tuned_values(tuned, source, sets) if tuned.keys else None
-    head = (
-        f"# Tuned by 'flatout tune' on {datetime.now(UTC).date().isoformat()}; {proof.name} has every trial.\n"
-    )
+    values = tuned_values(tuned, source, sets)
+    date = datetime.now(UTC).date().isoformat()
+    found = "Tuned by 'flatout tune'" if tuned.keys else "'flatout tune' found nothing better"
     _write(proof, json.dumps(_plain(tuned.to_json()), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-    if values is None:
-        return None, proof
-    _write(path, head + to_yaml(values))
+    _write(path, f"# {found} on {date}; {proof.name} has every trial.\n{to_yaml(values)}")
     return path, proof
 
 
