@@ -234,11 +234,11 @@ class Session:
             return False
         if self.num_steps > PATIENCE * (settings.num_steps + settings.num_warmup):
             return False
-        return bool(self._larger_unread(seen))
+        return self._larger_unread(seen) is not None
 
-    def _larger_unread(self, seen: SeenLoader) -> list[int]:
+    def _larger_unread(self, seen: SeenLoader) -> tuple[int, int] | None:
         with Own(WATCH):
-            return self._unread.larger(seen, lambda loader: key_of(loader) in self.loaders)
+            return self._unread.larger(seen, self.loaders)
 
     def _go_on(self, seen: SeenLoader) -> Any:
         self._begin_plan(None)
@@ -251,7 +251,7 @@ class Session:
         if seen is None:
             return
         if sizes := self._larger_unread(seen):
-            WATCH.add(("unread", max(sizes)))
+            WATCH.add(("unread", sizes))
         now = perf_counter()
         WATCH.add(("observed", now, self.num_steps))
         steps, since, own_s = self._measured_from

@@ -117,12 +117,12 @@ def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSetting
         for path in trace.facts.get("late_files") or ()
     ]
     found += [f"a measurement after the observed steps failed: {why}" for why in trace.failures]
-    known = trace.loader(trace.train_number) if trace.train_number is not None else None
-    if known is not None and trace.num_unread is not None:
+    if trace.unread is not None:
+        own, larger = trace.unread
         found.append(
-            f"the steps are those of a loader with {known['num_samples']:,} samples; one with "
-            f"{trace.num_unread:,} was made and not read from yet. If that is the training, what was looked at "
-            "is its warm-up: shorten it by the script's arguments, or look longer with --steps"
+            f"the steps are those of a loader with {own:,} samples; one with {larger:,} was made and not "
+            "read from yet. If that is the training, what was looked at is its warm-up: shorten it by the "
+            "script's arguments, or look longer with --steps"
         )
     if ended.code and not ended.was_interrupted and not steps.steps:
         return found  # its own error is the news
