@@ -146,3 +146,45 @@ def test_a_dataset_that_is_not_ready_does_not_end_the_script(tmp_path: Path) -> 
     record = run(tmp_path, UNREADY)
     assert (record.exit.code, record.exit.error) == (0, None)
     assert record.exit.was_stopped
+
+
+def test_what_is_read_in_order_beside_a_shuffled_training_is_for_an_evaluation() -> None:
+    in_order = DataLoader(Numbers(2 * MANY))
+    assert larger(DataLoader(Numbers(MANY), shuffle=True)) is None
+    shuffled = DataLoader(Numbers(3 * MANY), shuffle=True)
+    assert larger(DataLoader(Numbers(MANY), shuffle=True)) == (MANY, 3 * MANY)
+    assert larger(DataLoader(Numbers(MANY))) == (MANY, 3 * MANY)
+    del in_order, shuffled
+
+
+TESTED_AT_THE_END = (
+    scripts.HEAD
+    + """
+train = DataLoader(Slow(160, 0.0), batch_size=8, shuffle="shuffled" in sys.argv)
+test = DataLoader(Slow(400, 0.0), batch_size=8)
+for epoch in range(2):
+    for batch in train:
+        train_step(batch)
+with torch.no_grad():
+    for x, y in test:
+        model(x)
+open("done", "w").close()
+"""
+)
+
+
+def test_a_larger_test_set_does_not_keep_a_training_from_being_measured(tmp_path: Path) -> None:
+    record = run(tmp_path, TESTED_AT_THE_END, "shuffled")
+    assert record.exit.was_stopped
+    assert not (tmp_path / "done").exists()
+    assert len(record.steps) in (20, 21)
+    assert not any("not read from" in warning for warning in record.warnings)
+
+
+def test_a_training_that_may_have_been_a_warm_up_is_told(tmp_path: Path) -> None:
+    """Both are read in order: there were steps enough, and nothing was measured after them."""
+    record = run(tmp_path, TESTED_AT_THE_END)
+    assert (tmp_path / "done").exists()
+    assert len(record.steps) >= 20
+    assert any("a loader with 160 samples; one with 400 was made" in warning for warning in record.warnings)
+    assert any("before resident batches could be replayed" in warning for warning in record.warnings)

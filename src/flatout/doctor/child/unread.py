@@ -17,6 +17,7 @@ from torch.utils.data import (
     DistributedSampler,
     IterableDataset,
     RandomSampler,
+    SequentialSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
@@ -30,7 +31,7 @@ KNOWING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler, Distribute
 
 
 class Counted(NamedTuple):
-    """A loader and the samples of its epoch; 0 where they cannot be told."""
+    """A loader and the samples of its epoch; 0 where they cannot be told, or are for an evaluation."""
 
     loader: weakref.ref[DataLoader[Any]]
     key: tuple[Any, ...]
@@ -83,6 +84,8 @@ def _num_drawn(loader: DataLoader[Any], primary: DataLoader[Any]) -> int:
         return 0
     if type(sampler) in KNOWING:
         return len(sampler)
+    if type(sampler) is SequentialSampler and type(_sampler_of(primary)) is not SequentialSampler:
+        return 0  # read in order while the training shuffles: for an evaluation
     is_alike = type(dataset) is type(primary.dataset)
     return len(dataset) if is_alike else 0
 
