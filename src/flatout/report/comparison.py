@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.doctor.record import DoctorRecord, LoaderFacts
-from flatout.doctor.rules.means import wait_share_of
+from flatout.doctor.rules.means import long_run_seconds, samples_per_s_of, wait_share_of
 from flatout.errors import RecordError
 from flatout.report.quantity import BYTES, CORES, PLAIN, RATE, SECONDS, SHARE, TIMES, Quantity, number_text
 from flatout.report.run import RunRecord
@@ -178,14 +178,17 @@ def _run_speed(run: RunRecord) -> list[Measure]:
 def _doctor_speed(record: DoctorRecord) -> list[Measure]:
     ceiling, steps = record.ceiling, StepTable.of(record.steps)
     found = [
-        Measure("speed", steps.samples_per_s(), None, RATE, True),
+        Measure("speed", samples_per_s_of(record), None, RATE, True),
         Measure("median step", steps.median_s(), None, SECONDS, False),
         Measure("waiting for data", wait_share_of(record), None, SHARE, False),
         Measure("step, data in memory", ceiling.resident_step_s if ceiling else None, None, SECONDS, False),
         Measure("loader alone, a batch", ceiling.loader_batch_s if ceiling else None, None, SECONDS, False),
         Measure("most to win", ceiling.gain if ceiling else None, None, TIMES),
     ]
-    phases = steps.means().items()
+    means = steps.means()
+    if "wait" in means:
+        means["wait"] = long_run_seconds(record)["wait"]
+    phases = means.items()
     return [
         *found,
         *(Measure(f"of a step: {name_of(name)}", value, None, SECONDS, False) for name, value in phases),
