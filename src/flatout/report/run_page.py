@@ -30,8 +30,6 @@ STALE_S = 120.0
 """A run under way writes every few seconds, though not during a long step."""
 MOST_NOTES = 50
 MOST_REPORTS = 10
-MOST_COLUMNS = 4
-"""Charts of one callback's lists."""
 OFF: tuple[Any, ...] = ("none", {}, [])
 """What says nothing where the defaults have no such name: parameters of a field that were left alone."""
 TONES: dict[str, Tone] = {"running": "plain", "finished": "good", "failed": "bad", "interrupted": "warn"}
@@ -167,7 +165,7 @@ def _reports(run: RunRecord) -> Section | None:
     parts: list[Part] = []
     for name, found in list(run.reports.items())[:MOST_REPORTS]:
         charts, rest = column_charts(found if isinstance(found, dict) else {"said": found})
-        parts += [fact_table(clipped(name, NAME_LENGTH), rest), *charts[:MOST_COLUMNS]]
+        parts += [fact_table(clipped(name, NAME_LENGTH), rest), *charts]
     return section("What callbacks reported", parts)
 
 
