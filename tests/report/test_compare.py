@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -63,11 +64,22 @@ def test_the_same_run_twice(tmp_path: Path) -> None:
     [("interrupted", "was interrupted"), ("failed", "failed"), ("running", "is still running")],
 )
 def test_a_run_that_did_not_finish_is_named(status: str, told: str, tmp_path: Path) -> None:
-    cut_off = write_run(tmp_path / "a", status=status)
+    cut_off = write_run(tmp_path / "a", status=status, written_at=datetime.now(UTC).isoformat())
     found = compare(cut_off, faster(tmp_path / "b"))
     steps = run_document()["speed"]["num_steps"]
     assert found.verdict.endswith(f"run-0007 {told}, after {steps:,} steps.")
     assert told not in compare(faster(tmp_path / "b"), write_run(tmp_path / "c")).verdict
+
+
+def test_a_run_that_no_longer_writes_is_not_called_running(tmp_path: Path) -> None:
+    killed, other = write_run(tmp_path / "a", status="running"), faster(tmp_path / "b")
+    written = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    steps = f"{run_document()['speed']['num_steps']:,}"
+    told = compare(killed, other, written + timedelta(days=2)).verdict
+    assert told.endswith(f"run-0007 may have been killed, after {steps} steps: nothing was written for 48 h.")
+    assert "is still running" in compare(killed, other, written + timedelta(seconds=100)).verdict
+    assert "may have been killed" in compare(killed, other).verdict
+    assert "killed" not in compare(write_run(tmp_path / "c", status="failed"), other).verdict
 
 
 def test_unlike_batch_sizes_are_said(tmp_path: Path) -> None:

@@ -80,10 +80,13 @@ def run_verdict(run: RunRecord) -> str:
     return f"{told}as fast{most}. {_cure(run)}"
 
 
-def is_stale(run: RunRecord, now: datetime) -> bool:
-    """Whether a run that says it is under way has not written for so long that it may have been killed."""
+def silent_s(run: RunRecord, now: datetime) -> float | None:
+    """Seconds that a run under way has not written for; None: not so many that it may have been killed."""
     written = written_at(run)
-    return run.is_running and written is not None and (now - written).total_seconds() > STALE_S
+    if written is None or not run.is_running:
+        return None
+    seconds = (now - written).total_seconds()
+    return seconds if seconds > STALE_S else None
 
 
 def written_at(run: RunRecord) -> datetime | None:
@@ -108,9 +111,8 @@ def _is_cuda(run: RunRecord) -> bool:
 def _alarm(run: RunRecord, now: datetime | None) -> str:
     if run.error:
         return clipped_end(run.error)
-    if now is not None and is_stale(run, now):
-        written = written_at(run)
-        ago = SECONDS.text((now - written).total_seconds()) if written else ""
+    if now is not None and (silent := silent_s(run, now)) is not None:
+        ago = SECONDS.text(silent)
         return f"Nothing was written for {ago}: the run may have been killed; --resume goes on from there."
     return ""
 
