@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
+from time import sleep
 from typing import Any
 
 import pytest
 from tests.doctor import scripts
 from tests.doctor.running import run
+from torch.utils.data import DataLoader, Dataset
 
 from flatout.doctor.ceiling.measure import ceiling_of
+from flatout.doctor.ceiling.plan import _start_anew
+from flatout.doctor.ceiling.sources import LoaderSource
+from flatout.doctor.child.watch import WATCH
 from flatout.doctor.diagnose import diagnose
 from flatout.doctor.observe.settings import ObserveSettings
 from flatout.doctor.rules.case import look_at
@@ -108,6 +114,35 @@ def test_the_ceiling_is_the_same_whichever_blocks_an_epoch_ended_in(restarted: s
     assert found is not None
     assert found.gain == pytest.approx(1.1 + 5.0 / 20)
     assert found.high == pytest.approx(found.low)
+
+
+MAKE_S = 0.4
+
+
+class Slow(Dataset[int]):
+    """Two samples, each made in `MAKE_S`."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> int:
+        sleep(MAKE_S)
+        return index
+
+
+def test_a_start_that_is_made_takes_as_long_as_one_that_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is stopped in the middle of a batch ends it first; at the end of an epoch it has none."""
+    rows: list[Any] = []
+    monkeypatch.setattr(WATCH, "add", rows.append)
+    loader = DataLoader(Slow(), batch_size=1, num_workers=1)
+    base = LoaderSource("base", lambda: iter(loader), next)
+    for _ in range(len(loader) + 1):
+        base.next()
+    _start_anew(base)
+    base.close()
+    came_s, *made_s = [end - start for _, _, start, end in rows]
+    assert len(made_s) > 1
+    assert median(made_s) == pytest.approx(came_s, abs=MAKE_S / 2)
 
 
 def test_a_wait_that_is_told_and_a_ceiling_that_is_told_are_of_the_same_steps(tmp_path: Path) -> None:

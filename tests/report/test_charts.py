@@ -14,7 +14,7 @@ from tests.report.records import doctor_record, loader, remedies
 
 from flatout.doctor.record import Remedy, Trial
 from flatout.report.canvas import WIDTH, make_axis
-from flatout.report.columns import MOST, column_charts
+from flatout.report.columns import MOST, MOST_CHARTS, column_charts
 from flatout.report.doctor_charts import (
     steps_chart,
     throughput_chart,
@@ -193,13 +193,25 @@ def test_what_a_column_says() -> None:
 
 @pytest.mark.parametrize(
     "found",
-    [[1.0], [], "text", [1.0, None], [1.0, math.nan], [True, False], ["<b>", 1.0], {"a": 1.0}, 3.0, None],
+    [
+        *([1.0], [], "text", [1.0, None], [1.0, math.nan], [True, False], ["<b>", 1.0], {"a": 1.0}, 3.0, None),
+        [1, 10**400],
+    ],
 )
 def test_other_reports_are_no_columns(found: Any) -> None:
     assert column_charts({"kl_per_unit": found}) == ([], {"kl_per_unit": found})
 
 
 def test_too_many_columns_are_counted() -> None:
-    (chart,), _ = column_charts({"kl_per_unit": [1.0] * (MOST + 3)})
-    assert chart.note == "The first 512 of 515."
+    values = [*range(MOST), 1000, 2000, -9]
+    (chart,), _ = column_charts({"kl_per_unit": values})
+    assert chart.note == "Bars for the first 512 of 515; the numbers are of all."
     assert chart.svg.count('class="d k0"') == MOST
+    assert [cell.text for cell in chart.table.rows[0]][1:] == ["-9", "256", "2,000", f"{sum(values):,}"]
+
+
+def test_lists_beyond_the_charts_are_left_as_they_are() -> None:
+    report = {f"x{at}_per_unit": [at, at + 1] for at in range(MOST_CHARTS + 2)}
+    charts, rest = column_charts(report)
+    assert [chart.title for chart in charts] == [f"x{at} by unit" for at in range(MOST_CHARTS)]
+    assert rest == dict(list(report.items())[MOST_CHARTS:])

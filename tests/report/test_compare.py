@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from flatout.report import compare, write_comparison
 from flatout.report.comparison import Measure
 from flatout.report.quantity import RATE
 from flatout.report.settings import Difference, differences
+from flatout.report.write import page_of
 
 
 def faster(folder: Path) -> Path:
@@ -61,11 +64,22 @@ def test_the_same_run_twice(tmp_path: Path) -> None:
     [("interrupted", "was interrupted"), ("failed", "failed"), ("running", "is still running")],
 )
 def test_a_run_that_did_not_finish_is_named(status: str, told: str, tmp_path: Path) -> None:
-    cut_off = write_run(tmp_path / "a", status=status)
+    cut_off = write_run(tmp_path / "a", status=status, written_at=datetime.now(UTC).isoformat())
     found = compare(cut_off, faster(tmp_path / "b"))
     steps = run_document()["speed"]["num_steps"]
     assert found.verdict.endswith(f"run-0007 {told}, after {steps:,} steps.")
     assert told not in compare(faster(tmp_path / "b"), write_run(tmp_path / "c")).verdict
+
+
+def test_a_run_that_no_longer_writes_is_not_called_running(tmp_path: Path) -> None:
+    killed, other = write_run(tmp_path / "a", status="running"), faster(tmp_path / "b")
+    written = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    steps = f"{run_document()['speed']['num_steps']:,}"
+    told = compare(killed, other, written + timedelta(days=2)).verdict
+    assert told.endswith(f"run-0007 may have been killed, after {steps} steps: nothing was written for 48 h.")
+    assert "is still running" in compare(killed, other, written + timedelta(seconds=100)).verdict
+    assert "may have been killed" in compare(killed, other).verdict
+    assert "killed" not in compare(write_run(tmp_path / "c", status="failed"), other).verdict
 
 
 def test_unlike_batch_sizes_are_said(tmp_path: Path) -> None:
@@ -88,6 +102,28 @@ def test_the_wait_of_a_script_is_the_one_of_its_verdict() -> None:
     found = compare(doctor_record(), doctor_record(facts={"unseen_start_s": 0.1}))
     wait = next(each for each in found.speed if each.name == "waiting for data")
     assert (wait.first, wait.second) == (pytest.approx(0.6, abs=0.01), pytest.approx(0.8, abs=0.01))
+
+
+def test_the_speed_of_a_script_is_of_the_steps_whose_wait_is_told() -> None:
+    """Starts of workers that no measured step shows make a step of 100 ms one of 200: half as fast."""
+    second = doctor_record(facts={"unseen_start_s": 0.1}, script="other.py")
+    found = compare(doctor_record(), second)
+    speed = {each.name: each for each in found.speed}
+    assert speed["speed"].ratio == pytest.approx(0.5, abs=0.01)
+    assert "2 times slower" in found.verdict
+    wait_s = speed["of a step: waiting for data"]
+    assert (wait_s.first, wait_s.second) == (pytest.approx(0.06, abs=0.01), pytest.approx(0.16, abs=0.01))
+    facts = {fact.name: fact.value for fact in page_of(second).facts}
+    assert facts["speed"] == RATE.text(speed["speed"].second)
+    untold = replace(second, verdict=None)
+    assert f"of each step {facts['waiting for data']} was spent waiting" in page_of(untold).verdict
+
+
+def test_seconds_that_are_no_numbers_do_not_take_the_speed_away() -> None:
+    first, *others = doctor_record().steps
+    broken = replace(first, seconds={**first.seconds, "wait": math.nan})
+    found = compare(doctor_record(steps=(broken, *others)), doctor_record())
+    assert found.speed[0].ratio == pytest.approx(1.0, abs=0.05)
 
 
 def test_two_records_of_the_doctor(tmp_path: Path) -> None:

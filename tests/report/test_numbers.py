@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flatout.report.machine import fact_text
 from flatout.report.quantity import BYTES, PLAIN, SECONDS, SHARE, number_text
 from flatout.report.text import cleaned, clipped, clipped_end
 from flatout.report.thin import finite, spark, stretches, thin
@@ -34,6 +35,10 @@ FLOATS = st.floats(-1e9, 1e9)
         (PLAIN.text(math.nan), "-"),
         (PLAIN.text(math.inf), "-"),
         (number_text(1e300), "1e+300"),
+        (SECONDS.text(10**400), "-"),
+        (number_text(-(10**400)), "-"),
+        (fact_text("start_s", 10**400), "-"),
+        (fact_text("count", 10**400)[:5], "10,00"),
     ],
 )
 def test_units_that_fit(text: str, told: str) -> None:

@@ -317,6 +317,14 @@ def test_long_texts_do_not_swell_the_page() -> None:
     assert len(text) < 400_000
 
 
+def test_every_list_of_a_report_is_shown() -> None:
+    lists = {f"rate{at}_per_unit": [0.5, at] for at in range(6)} | {"huge_per_s": [1, 10**400]}
+    text = render_markdown(page_of(run_of(reports={"Monitor": lists})))
+    for at in range(6):
+        assert f"rate{at} by unit" in text or f"rate{at} per unit" in text
+    assert "huge per" in text
+
+
 def test_nested_without_end_is_told() -> None:
     deep: Any = 1
     for _ in range(5000):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from flatout.doctor.record import DoctorRecord, LoaderFacts
-from flatout.doctor.rules.means import wait_share_of
+from flatout.doctor.rules.means import long_run_seconds, samples_per_s_of, wait_share_of
 from flatout.errors import RecordError
 from flatout.report.quantity import BYTES, CORES, PLAIN, RATE, SECONDS, SHARE, TIMES, Quantity, number_text
 from flatout.report.run import RunRecord
+from flatout.report.run_page import silent_s
 from flatout.report.settings import Difference, differences, value_text
 from flatout.report.source import Record, read_source
 from flatout.report.stack import name_of
@@ -96,21 +98,24 @@ class Comparison:
         }
 
 
-def compare(first: str | Path | Record, second: str | Path | Record) -> Comparison:
+def compare(first: str | Path | Record, second: str | Path | Record, now: datetime | None = None) -> Comparison:
     """Two runs, or two records of the doctor, in; their differences out.
+
+    Args:
+        now: what a run that no longer writes is told by; absent: the clock's.
 
     Raises:
         RecordError: one cannot be read, or they are of different kinds.
     """
     one, other = read_source(first), read_source(second)
     if isinstance(one, RunRecord) and isinstance(other, RunRecord):
-        return _compare_runs(one, other)
+        return _compare_runs(one, other, now or datetime.now(UTC))
     if isinstance(one, DoctorRecord) and isinstance(other, DoctorRecord):
         return _compare_doctors(one, other)
     raise RecordError("one is the record of a run, the other the doctor's; two of a kind were wanted")
 
 
-def _compare_runs(first: RunRecord, second: RunRecord) -> Comparison:
+def _compare_runs(first: RunRecord, second: RunRecord, now: datetime) -> Comparison:
     names = _names(first.name, second.name, first.folder, second.folder)
     speed = _both(_run_speed(first), _run_speed(second))
     machine = tuple(differences(_run_machine(first), _run_machine(second)))
@@ -128,7 +133,7 @@ def _compare_runs(first: RunRecord, second: RunRecord) -> Comparison:
             speed[0],
             is_same_machine=not _differ(first.machine, second.machine),
             num_steps=min(first.speed.num_steps, second.speed.num_steps),
-            cautions=_run_cautions(names, first, second),
+            cautions=_run_cautions(names, first, second, now),
         ),
         settings=tuple(differences(first.config, second.config)),
         speed=speed,
@@ -178,14 +183,17 @@ def _run_speed(run: RunRecord) -> list[Measure]:
 def _doctor_speed(record: DoctorRecord) -> list[Measure]:
     ceiling, steps = record.ceiling, StepTable.of(record.steps)
     found = [
-        Measure("speed", steps.samples_per_s(), None, RATE, True),
+        Measure("speed", samples_per_s_of(record), None, RATE, True),
         Measure("median step", steps.median_s(), None, SECONDS, False),
         Measure("waiting for data", wait_share_of(record), None, SHARE, False),
         Measure("step, data in memory", ceiling.resident_step_s if ceiling else None, None, SECONDS, False),
         Measure("loader alone, a batch", ceiling.loader_batch_s if ceiling else None, None, SECONDS, False),
         Measure("most to win", ceiling.gain if ceiling else None, None, TIMES),
     ]
-    phases = steps.means().items()
+    means = steps.means()
+    if "wait" in means:
+        means["wait"] = long_run_seconds(record)["wait"]
+    phases = means.items()
     return [
         *found,
         *(Measure(f"of a step: {name_of(name)}", value, None, SECONDS, False) for name, value in phases),
@@ -224,12 +232,16 @@ def _verdict(
     return " ".join([told, *cautions, *differ])
 
 
-def _run_cautions(names: tuple[str, str], first: RunRecord, second: RunRecord) -> list[str]:
+def _run_cautions(names: tuple[str, str], first: RunRecord, second: RunRecord, now: datetime) -> list[str]:
     """What must be known before two runs are held against each other."""
     found = []
     for name, run in zip(names, (first, second), strict=True):
-        if run.status in UNFINISHED:
-            found.append(f"{name} {UNFINISHED[run.status]}, after {run.speed.num_steps:,} steps.")
+        after = f"after {run.speed.num_steps:,} steps"
+        if (silent := silent_s(run, now)) is not None:
+            ago = SECONDS.text(silent)
+            found.append(f"{name} may have been killed, {after}: nothing was written for {ago}.")
+        elif run.status in UNFINISHED:
+            found.append(f"{name} {UNFINISHED[run.status]}, {after}.")
     return [*found, *_unlike_batches(_run_batch(first), _run_batch(second))]
 
 

@@ -147,7 +147,7 @@ def _resident(seconds: Any) -> list[list[Cell]]:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+    return value if isinstance(value, int | float) else None
 
 
 def _is_known(value: Any) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import flatout
 from flatout.doctor.record import DoctorRecord, LoaderFacts, Remedy
-from flatout.doctor.rules.means import wait_share_of
+from flatout.doctor.rules.means import samples_per_s_of, wait_share_of
 from flatout.doctor.trial.together import settings_kept
 from flatout.report.doctor_charts import (
     cores_chart,
@@ -63,7 +63,7 @@ def doctor_page(record: DoctorRecord) -> Page:
         subtitle=clipped(shlex.join([*_words(record.script), *record.arguments])),
         state=_state(record),
         tone=_tone(record),
-        verdict=doctor_verdict(record, steps),
+        verdict=doctor_verdict(record),
         alarm=_alarm(record),
         facts=_facts(record, steps),
         sections=tuple(part for part in sections if part is not None),
@@ -76,11 +76,11 @@ def _words(script: str) -> list[str]:
     return script.split(" ", 1) if script.startswith("-m ") else [script]
 
 
-def doctor_verdict(record: DoctorRecord, steps: StepTable) -> str:
+def doctor_verdict(record: DoctorRecord) -> str:
     """The doctor's own sentence; without one, what was measured."""
     if record.verdict is not None:
         return clipped(record.verdict.sentence, 2000)
-    share = steps.wait_share()
+    share = wait_share_of(record)
     if share is None:
         return "No step was measured: there is nothing to judge."
     return f"No verdict; of each step {SHARE.text(share)} was spent waiting for data."
@@ -119,7 +119,7 @@ def _facts(record: DoctorRecord, steps: StepTable) -> tuple[Fact, ...]:
             ("most to win", times_text(max(1.0, ceiling.gain) if ceiling else None), interval),
             ("waiting for data", SHARE.text(wait_share_of(record)), "of a step"),
             ("median step", SECONDS.text(steps.median_s()), f"{len(record.steps):,} steps"),
-            ("speed", RATE.text(steps.samples_per_s()), ""),
+            ("speed", RATE.text(samples_per_s_of(record)), ""),
             ("data in memory", SECONDS.text(ceiling.resident_step_s if ceiling else None), "a step"),
             ("loader alone", SECONDS.text(ceiling.loader_batch_s if ceiling else None), "a batch"),
             ("observing cost", SHARE.text(record.overhead), "of a step"),

@@ -13,7 +13,7 @@ from flatout.report.html import render_html
 from flatout.report.page import Page
 from flatout.report.place import Place
 from flatout.report.run import RunRecord
-from flatout.report.run_page import is_stale, written_at
+from flatout.report.run_page import silent_s
 from flatout.report.source import Record, parse_record
 from flatout.report.write import page_of
 
@@ -93,11 +93,9 @@ class Follower:
 
     def _stale_minutes(self) -> int:
         """How long a run has been silent that should write; the page tells, so a new minute is a new page."""
-        run, now = self._record, datetime.now(UTC)
-        if not isinstance(run, RunRecord) or not is_stale(run, now):
-            return 0
-        written = written_at(run)
-        return 0 if written is None else int((now - written).total_seconds() // 60)
+        run = self._record
+        silent = silent_s(run, datetime.now(UTC)) if isinstance(run, RunRecord) else None
+        return int((silent or 0.0) // 60)
 
 
 def waiting_page(address: str, trouble: str) -> Page:

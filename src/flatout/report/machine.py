@@ -34,8 +34,8 @@ def fact_text(name: str, value: Any) -> str:
     if isinstance(value, int | float):
         ending = next((ending for ending in UNITS if name.endswith(ending)), "")
         if ending:
-            return UNITS[ending].text(float(value))
-        return PLAIN.text(value) if isinstance(value, float) else f"{value:,}"
+            return UNITS[ending].text(value)
+        return PLAIN.text(value) if isinstance(value, float) else clipped(f"{value:,}", VALUE_LENGTH)
     if isinstance(value, list | tuple):
         return clipped(", ".join(fact_text(name, each) for each in value[:MOST_VALUES]), VALUE_LENGTH)
     if isinstance(value, Mapping) and value:

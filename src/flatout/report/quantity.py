@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass
 
 ABSENT = "-"
@@ -23,7 +23,7 @@ class Quantity:
 
     def text(self, value: float | None) -> str:
         """0.0421 s -> '42.1 ms'; None and NaN -> '-'."""
-        if value is None or not math.isfinite(value):
+        if value is None or not is_finite(value):
             return ABSENT
         if 0 < value < self.least:
             return f"under {self.text(self.least)}"
@@ -40,9 +40,14 @@ SECONDS = Quantity(((1e-6, "µs"), (1e-3, "ms"), (1.0, "s"), (60.0, "min"), (360
 BYTES = Quantity(((1.0, "bytes"), (1024.0, "KiB"), (1024.0**2, "MiB"), (1024.0**3, "GiB"), (1024.0**4, "TiB")))
 
 
+def is_finite(value: float) -> bool:
+    """As `math.isfinite`, which raises on whole numbers that are too large for a float: those are not."""
+    return abs(value) <= sys.float_info.max
+
+
 def number_text(value: float) -> str:
     """1234.5 -> '1,234'; 12.345 -> '12.3'; 0.00001 -> '1e-05'."""
-    if not math.isfinite(value):
+    if not is_finite(value):
         return ABSENT
     if abs(value) >= 1e12:
         return f"{value:.3g}"

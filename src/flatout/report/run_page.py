@@ -30,8 +30,6 @@ STALE_S = 120.0
 """A run under way writes every few seconds, though not during a long step."""
 MOST_NOTES = 50
 MOST_REPORTS = 10
-MOST_COLUMNS = 4
-"""Charts of one callback's lists."""
 OFF: tuple[Any, ...] = ("none", {}, [])
 """What says nothing where the defaults have no such name: parameters of a field that were left alone."""
 TONES: dict[str, Tone] = {"running": "plain", "finished": "good", "failed": "bad", "interrupted": "warn"}
@@ -82,10 +80,13 @@ def run_verdict(run: RunRecord) -> str:
     return f"{told}as fast{most}. {_cure(run)}"
 
 
-def is_stale(run: RunRecord, now: datetime) -> bool:
-    """Whether a run that says it is under way has not written for so long that it may have been killed."""
+def silent_s(run: RunRecord, now: datetime) -> float | None:
+    """Seconds that a run under way has not written for; None: not so many that it may have been killed."""
     written = written_at(run)
-    return run.is_running and written is not None and (now - written).total_seconds() > STALE_S
+    if written is None or not run.is_running:
+        return None
+    seconds = (now - written).total_seconds()
+    return seconds if seconds > STALE_S else None
 
 
 def written_at(run: RunRecord) -> datetime | None:
@@ -110,9 +111,8 @@ def _is_cuda(run: RunRecord) -> bool:
 def _alarm(run: RunRecord, now: datetime | None) -> str:
     if run.error:
         return clipped_end(run.error)
-    if now is not None and is_stale(run, now):
-        written = written_at(run)
-        ago = SECONDS.text((now - written).total_seconds()) if written else ""
+    if now is not None and (silent := silent_s(run, now)) is not None:
+        ago = SECONDS.text(silent)
         return f"Nothing was written for {ago}: the run may have been killed; --resume goes on from there."
     return ""
 
@@ -167,7 +167,7 @@ def _reports(run: RunRecord) -> Section | None:
     parts: list[Part] = []
     for name, found in list(run.reports.items())[:MOST_REPORTS]:
         charts, rest = column_charts(found if isinstance(found, dict) else {"said": found})
-        parts += [fact_table(clipped(name, NAME_LENGTH), rest), *charts[:MOST_COLUMNS]]
+        parts += [fact_table(clipped(name, NAME_LENGTH), rest), *charts]
     return section("What callbacks reported", parts)
 
 

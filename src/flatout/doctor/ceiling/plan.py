@@ -177,6 +177,7 @@ def _start_anew(base: LoaderSource) -> None:
     """Begin some epochs: of many steps the blocks may not have seen the end of any, and one start is none."""
     end = perf_counter() + STARTS_S
     for _ in range(NUM_STARTS):
+        base.settle()  # as at the end of an epoch: a worker that is busy ends what it makes before it ends
         base.begin_anew(perf_counter())
         if perf_counter() > end:
             break

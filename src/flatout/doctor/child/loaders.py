@@ -128,10 +128,10 @@ def _batch_size(loader: DataLoader[Any]) -> int | None:
 
 
 def length_of(sized: Any) -> int | None:
-    """`len`, where there is one."""
+    """`len`, where there is one: it is code of the script's, which may raise anything."""
     try:
         return len(sized)
-    except (TypeError, NotImplementedError, AttributeError):
+    except Exception:
         return None
 
 

@@ -43,6 +43,8 @@ class Session:
         self.loaders: dict[tuple[Any, ...], SeenLoader] = {}
         self._primary = Primary()
         self._unread = Unread()
+        self._larger: tuple[int, int] | None = None
+        """Samples of the loader that is trained on, and of a larger one that waited when it was last asked."""
         self.base: LoaderSource | None = None
         self.num_steps = 0
         self.mean_step_s = 0.0
@@ -172,6 +174,7 @@ class Session:
         """The batches of another loader are the steps from here on; there is room for their rows."""
         WATCH.collect()
         self._unread.forget()
+        self._larger = None
         if self._primary.counts_anew:
             self.num_steps = 0
             self._step_starts.clear()
@@ -234,11 +237,12 @@ class Session:
             return False
         if self.num_steps > PATIENCE * (settings.num_steps + settings.num_warmup):
             return False
-        return bool(self._larger_unread(seen))
+        self._larger = self._larger_unread(seen)
+        return self._larger is not None
 
-    def _larger_unread(self, seen: SeenLoader) -> list[int]:
+    def _larger_unread(self, seen: SeenLoader) -> tuple[int, int] | None:
         with Own(WATCH):
-            return self._unread.larger(seen, lambda loader: key_of(loader) in self.loaders)
+            return self._unread.larger(seen, self.loaders)
 
     def _go_on(self, seen: SeenLoader) -> Any:
         self._begin_plan(None)
@@ -250,8 +254,7 @@ class Session:
         seen = self.primary
         if seen is None:
             return
-        if sizes := self._larger_unread(seen):
-            WATCH.add(("unread", max(sizes)))
+        self._larger = self._larger_unread(seen)
         now = perf_counter()
         WATCH.add(("observed", now, self.num_steps))
         steps, since, own_s = self._measured_from
@@ -334,6 +337,7 @@ class Session:
     def _describe_loaders(self) -> None:
         known = self.loaders.values()
         WATCH.add(("loaders", [seen.describe() | {"is_primary": seen is self.primary} for seen in known]))
+        WATCH.add(("unread", self._larger))
 
     def _ends_early(self, seen: SeenLoader) -> bool:
         return self.evaluate_batches is not None and seen.position >= self.evaluate_batches

@@ -1,46 +1,98 @@
-"""Unread: larger loaders that a script has made and not read from: what it trains on may be a warm-up."""
+"""Unread: larger loaders that a script has made and not read from: what it trains on may be a warm-up.
+
+They are asked as little as possible: a dataset may open files when its length is wanted, or have none before
+its set-up. So samplers of torch are asked, and a dataset only where torch had to ask one of its class already.
+"""
 
 from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Container
+from typing import Any, NamedTuple
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
-from flatout.doctor.child.loaders import SeenLoader, length_of
+from flatout.doctor.child.loaders import SeenLoader, key_of
 
 PATIENCE = 3
 """Times the wanted steps that are looked at while a larger loader waits; then those there are have to do."""
+KNOWING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
+"""Samplers that know how many samples they draw, or had to find out when they were made."""
+
+
+class Counted(NamedTuple):
+    """A loader and the samples of its epoch; 0 where they cannot be told, or are for an evaluation."""
+
+    loader: weakref.ref[DataLoader[Any]]
+    key: tuple[Any, ...]
+    num_samples: int
 
 
 class Unread:
     """Looks once through all objects (some 50 ms) for what waits, then only whether it still does."""
 
     def __init__(self) -> None:
-        self._waiting: list[weakref.ref[DataLoader[Any]]] | None = None
+        self._own = 0
+        self._waiting: list[Counted] | None = None
 
     def forget(self) -> None:
         """Another loader is trained on now."""
         self._waiting = None
 
-    def larger(self, primary: SeenLoader, is_read: Callable[[DataLoader[Any]], bool]) -> list[int]:
-        """Samples of the loaders that have more than `primary`'s and were never read from."""
+    def larger(self, primary: SeenLoader, read: Container[tuple[Any, ...]]) -> tuple[int, int] | None:
+        """Samples of an epoch: of `primary`, and of the largest that has more and was never read from.
+
+        Args:
+            read: the keys of those that were.
+        """
         if self._waiting is None:
-            self._waiting = _waiting(length_of(primary.loader.dataset))
-        alive = [loader for each in self._waiting if (loader := each()) is not None]
-        return [length_of(loader.dataset) or 0 for loader in alive if not is_read(loader)]
+            counted = _counted(primary.loader, primary.loader)
+            self._own = counted.num_samples if counted else 0
+            self._waiting = _larger_than(self._own, primary.loader) if self._own else []
+        left = [each for each in self._waiting if each.loader() is not None and each.key not in read]
+        return (self._own, max(each.num_samples for each in left)) if left else None
 
 
-def _waiting(num_samples: int | None) -> list[weakref.ref[DataLoader[Any]]]:
-    if num_samples is None:
-        return []
-    found = []
-    for each in gc.get_objects():
-        # Not isinstance, which asks objects of all kinds for their class, and some answer with an import.
-        if not issubclass(type(each), DataLoader) or isinstance(each.dataset, IterableDataset):
-            continue
-        if (length_of(each.dataset) or 0) > num_samples:
-            found.append(weakref.ref(each))
-    return found
+def _larger_than(num_samples: int, primary: DataLoader[Any]) -> list[Counted]:
+    # Not isinstance, which asks objects of all kinds for their class, and some answer with an import.
+    loaders = [each for each in gc.get_objects() if issubclass(type(each), DataLoader)]
+    found = [_counted(each, primary) for each in loaders]
+    return [each for each in found if each is not None and each.num_samples > num_samples]
+
+
+def _counted(loader: DataLoader[Any], primary: DataLoader[Any]) -> Counted | None:
+    try:
+        return Counted(weakref.ref(loader), key_of(loader), _num_drawn(loader, primary))
+    except Exception:  # from code of the script's, or of a loader that is only half made
+        return None
+
+
+def _num_drawn(loader: DataLoader[Any], primary: DataLoader[Any]) -> int:
+    sampler: Any = _sampler_of(loader)
+    dataset: Any = loader.dataset
+    if isinstance(dataset, IterableDataset):
+        return 0
+    if type(sampler) in KNOWING:
+        return len(sampler)
+    if type(sampler) is SequentialSampler and type(_sampler_of(primary)) is not SequentialSampler:
+        return 0  # read in order while the training shuffles: for an evaluation
+    is_alike = type(dataset) is type(primary.dataset)
+    return len(dataset) if is_alike else 0
+
+
+def _sampler_of(loader: DataLoader[Any]) -> Any:
+    """What says which samples are read: inside of torch's batch sampler, or somebody's own."""
+    batches = loader.batch_sampler
+    if batches is None:
+        return loader.sampler
+    return batches.sampler if type(batches) is BatchSampler else batches

@@ -117,13 +117,8 @@ def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSetting
         for path in trace.facts.get("late_files") or ()
     ]
     found += [f"a measurement after the observed steps failed: {why}" for why in trace.failures]
-    known = trace.loader(trace.train_number) if trace.train_number is not None else None
-    if known is not None and trace.num_unread is not None:
-        found.append(
-            f"the steps are those of a loader with {known['num_samples']:,} samples; one with "
-            f"{trace.num_unread:,} was made and not read from yet. If that is the training, what was looked at "
-            "is its warm-up: shorten it by the script's arguments, or look longer with --steps"
-        )
+    if trace.unread is not None:
+        found.append(_why_unsure(trace, *trace.unread))
     if ended.code and not ended.was_interrupted and not steps.steps:
         return found  # its own error is the news
     if not trace.nexts:
@@ -134,7 +129,7 @@ def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSetting
         )
     elif trace.train_number is None:
         found.append(_why_untrained(trace))
-    elif trace.observed_until is None and not settings.is_full and len(steps.steps) < settings.num_steps:
+    elif trace.observed_until is None and not settings.is_full:
         found.append(
             f"the script ended after {len(steps.steps) + steps.num_warmup} steps, before resident batches "
             "could be replayed; the ceiling is told from its waits"
@@ -144,6 +139,20 @@ def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSetting
             "the script ended before enough resident batches were replayed; the ceiling is told from its waits"
         )
     return found
+
+
+def _why_unsure(trace: Trace, own: int, larger: int) -> str:
+    """A larger loader waited while the steps were looked at, or is waiting still."""
+    told = f"the steps are those of a loader with {own:,} samples; one with {larger:,} was made and not read"
+    if trace.observed_until is not None:
+        return (
+            f"{told} from yet. If that is the training, what was looked at is its warm-up: shorten it by the "
+            "script's arguments, or look longer with --steps"
+        )
+    return (
+        f"{told} from yet: they may have been its warm-up, and it was waited for. If they are the training, "
+        "look again with fewer --steps: the more are wanted, the longer such a loader is waited for"
+    )
 
 
 def _why_untrained(trace: Trace) -> str:

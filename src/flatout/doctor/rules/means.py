@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from flatout.doctor.record import PHASES, DoctorRecord, Step
@@ -12,7 +13,7 @@ def mean_seconds(steps: Sequence[Step]) -> dict[str, float]:
     total = dict.fromkeys(PHASES, 0.0)
     for step in steps:
         for phase, seconds in step.seconds.items():
-            total[phase if phase in total else "other"] += seconds
+            total[phase if phase in total else "other"] += seconds if math.isfinite(seconds) else 0.0
     return {phase: seconds / max(len(steps), 1) for phase, seconds in total.items()}
 
 
@@ -30,6 +31,13 @@ def wait_share_of(record: DoctorRecord) -> float | None:
     seconds = long_run_seconds(record)
     total_s = sum(seconds.values())
     return seconds["wait"] / total_s if total_s > 0 else None
+
+
+def samples_per_s_of(record: DoctorRecord) -> float | None:
+    """Samples a second in the long run, as the wait is told; None where batches were not counted."""
+    total_s = len(record.steps) * sum(long_run_seconds(record).values())
+    num_samples = sum(step.num_samples or 0 for step in record.steps)
+    return num_samples / total_s if num_samples and total_s > 0 else None
 
 
 def outlying_s(waits: Sequence[float], number: int) -> float:

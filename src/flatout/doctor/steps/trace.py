@@ -74,8 +74,8 @@ class Trace:
     refusals: dict[str, str] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     """Measurements of the doctor's own that went wrong."""
-    num_unread: int | None = None
-    """Samples of a loader, larger than the one trained on, that nobody had read from when enough was seen."""
+    unread: tuple[int, int] | None = None
+    """Samples of an epoch of the loader trained on, and of a larger one that nobody had read from."""
     stopped_at: float | None = None
     num_rows: int = 0
 
@@ -139,7 +139,7 @@ def _add_single(trace: Trace, kind: str, values: Sequence[Any]) -> None:
     elif kind == "agrees":
         trace.agreements[values[0]] = values[1]
     elif kind == "unread":
-        trace.num_unread = values[0]
+        trace.unread = values[0]
     elif kind == "failed":
         trace.failures.append(values[0])
     elif kind == "refused":
