@@ -72,6 +72,10 @@ def test_two_processes_train_what_one_does(make_config: Make, tmp_path: Path, st
     assert ranks[0]["samples"] == pytest.approx(alone.speed.samples_per_s * alone.speed.train_s)
     assert ranks[0]["metrics"]["train_loss"] == ranks[1]["metrics"]["train_loss"]
     assert ranks[0]["metrics"]["train_loss"] == pytest.approx(alone.metrics["train_loss"], rel=1e-3)
+    # 5 val samples are 3 and 2: each counts once.
+    for name in ("val_loss", "val_distance"):
+        assert ranks[0]["metrics"][name] == ranks[1]["metrics"][name]
+        assert ranks[0]["metrics"][name] == pytest.approx(alone.metrics[name], rel=1e-3)
 
 
 @pytest.mark.slow

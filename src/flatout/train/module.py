@@ -66,7 +66,9 @@ class TaskModule(LightningModule):
             num = counted.numel()
             mean = counted.float().sum() / max(num, 1)
             # Also where none counts: ranks that do not log a name wait for ever for those that do.
-            self.log(f"{split}_{name}", mean, on_epoch=True, on_step=False, sync_dist=True, batch_size=num)
+            # A float: of whole numbers Lightning rounds the mean over ranks down, 2.5 samples to 2.
+            weight: Any = float(num)
+            self.log(f"{split}_{name}", mean, on_epoch=True, on_step=False, sync_dist=True, batch_size=weight)
 
 
 def mean_of(values: Tensor, batch: Batch) -> Tensor:
