@@ -45,3 +45,29 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TrainError, match=r"output_dir: .*file.* cannot be written"):
         name_of(tmp_path / "file" / "runs")
+
+
+def start(output: Path, files: tuple[str, ...], continued: Path | None) -> None:
+    with run_folder(output, continued=continued, is_shared=False) as folder:
+        for name in files:
+            (folder / name).write_text("")
+        raise KeyboardInterrupt
+
+
+def fail_in(output: Path, *files: str, continued: Path | None = None) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        start(output, files, continued)
+
+
+def test_a_run_that_has_not_begun_leaves_no_folder(tmp_path: Path) -> None:
+    fail_in(tmp_path, "config.yaml")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_anything_else_stays(tmp_path: Path) -> None:
+    fail_in(tmp_path, "config.yaml", "run.json")
+    fail_in(tmp_path, "config.yaml", "checkpoints/last.ckpt")
+    (tmp_path / "before").mkdir()
+    (tmp_path / "before" / "config.yaml").write_text("")
+    fail_in(tmp_path, continued=tmp_path / "before")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["before", "run-0001", "run-0002"]

@@ -204,3 +204,17 @@ def test_a_logger_whose_library_is_missing(make_config: Make, monkeypatch: pytes
     monkeypatch.setitem(loggers._MAKERS, "tensorboard", missing)
     with pytest.raises(MissingDependencyError, match="pip install tensorboard"):
         fit(make_config(logger=["tensorboard"]))
+    assert not list(Path(make_config()["output_dir"]).glob("run-*"))  # none of a run that never began
+
+
+def test_loggers_are_looked_for_first(make_config: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loggers, "find_spec", lambda name: None)
+    with pytest.raises(MissingDependencyError, match="pip install wandb"):
+        fit(make_config(logger=["csv", "wandb"]))
+    assert not Path(make_config()["output_dir"]).exists()
+
+
+def test_a_trainer_that_cannot_be_made_leaves_no_folder(make_config: Make) -> None:
+    with pytest.raises(TypeError, match="no_such_option"):
+        fit(make_config(), trainer_options={"no_such_option": 1})
+    assert list(Path(make_config()["output_dir"]).iterdir()) == []

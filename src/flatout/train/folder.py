@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lightning.pytorch.utilities import rank_zero_only
+
 from flatout.errors import TrainError
+from flatout.train.record import CONFIG
 
 SHARED = "_FLATOUT_RUN_FOLDER"
 """Environment variable by which the processes that Lightning starts find the first one's folder."""
@@ -19,6 +23,8 @@ _JOB_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 def run_folder(output_dir: str | Path, *, continued: Path | None, is_shared: bool) -> Iterator[Path]:
     """A new folder `run-0001`, `run-0002`, ... below `output_dir`, or that of the run that goes on.
 
+    A new one that an error leaves with nothing but the config in it is removed.
+
     Args:
         continued: the folder of a run that goes on.
         is_shared: several processes train; they all get the first one's.
@@ -26,16 +32,29 @@ def run_folder(output_dir: str | Path, *, continued: Path | None, is_shared: boo
     Raises:
         TrainError: it cannot be made.
     """
-    folder = continued or _find(Path(output_dir))
-    (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     before = os.environ.get(SHARED)
+    folder = continued or _find(Path(output_dir))
+    is_new = continued is None and before is None and _is_first() and not _files(folder)
+    (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     if is_shared:
         os.environ[SHARED] = str(folder.absolute())
     try:
         yield folder
+    except BaseException:
+        if is_new and _files(folder) <= {folder / CONFIG}:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
     finally:
         if is_shared and before is None:
             os.environ.pop(SHARED, None)
+
+
+def _is_first() -> bool:
+    return bool(getattr(rank_zero_only, "rank", 0) == 0)
+
+
+def _files(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if not path.is_dir()}
 
 
 def _find(output_dir: Path) -> Path:

@@ -29,6 +29,7 @@ from flatout.train.folder import run_folder
 from flatout.train.largest_batch import find_batch_size, with_batch_size
 from flatout.train.live import LiveRecord
 from flatout.train.loaders import RunLoaders, open_loaders
+from flatout.train.loggers import check_loggers
 from flatout.train.module import TaskModule
 from flatout.train.optimiser import fused_note
 from flatout.train.outcome import Outcome, about
@@ -88,6 +89,7 @@ def fit(
         >>> result.metrics["val_loss"], result.speed.data_wait_share                # doctest: +SKIP
     """
     config, notes = resolve_config(source, overrides=overrides, sets=sets)
+    check_loggers(config)
     run = Run(config, load_task(config), say, on_epoch, shows_bar, on_folder=on_folder)
     run.note(notes)
     run.find_batch_size(source, machine)
