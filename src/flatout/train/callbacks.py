@@ -41,7 +41,7 @@ def make_callbacks(
         say: takes alarms.
     """
     has_val = "val" in loaders.splits and config.limit_val_batches != 0
-    samples = loaders.data.store or loaders.datasets()["train"]
+    samples = loaders.data.store or list(loaders.datasets().values())
     found: list[Callback | None] = [
         StepSeed(config.seed),
         StopAtNonfinite(lambda hashes: sample_names(samples, hashes)),
@@ -49,7 +49,7 @@ def make_callbacks(
         EpochEnds(watch, on_epoch),
         WaitBar(watch) if shows_bar else None,
         make_retune(loaders.splits["train"], note) if config.retune else None,
-        stop_early(config, has_val=has_val),
+        stop_early(config, has_val=has_val, note=note),
         _posterior(config, folder, say),
         _accumulation(config),
         keep_best(config, folder / FOLDER, has_val=has_val),
