@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.train.tiny import Tiny
+from tests.train.tiny import Tiny, TinyModule
 
 from flatout.config import to_yaml
 from flatout.train import fit
@@ -26,7 +26,7 @@ SCRIPT = """
 import json, os, sys
 import torch
 from flatout.train import fit
-from tests.train.tiny import Tiny
+from tests.train.tiny import Tiny, TinyModule
 
 torch.set_num_threads(1)
 config, out, resume = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3] or None
@@ -39,18 +39,17 @@ with open(f"{out}/rank{rank}.json", "w") as file:
 """
 
 
-def train_with_two(config: dict[str, Any], tmp_path: Path, resume: str = "") -> list[dict[str, Any]]:
+def start_two(config: dict[str, Any], tmp_path: Path, resume: str = "") -> int:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "MASTER_ADDR": "127.0.0.1"}
     given = json.dumps({**config, "device": "cpu", "devices": 2})
-    subprocess.run(
-        [sys.executable, str(script), given, str(tmp_path), resume],
-        check=True,
-        timeout=240,
-        env=environment,
-        cwd=tmp_path,
-    )
+    command = [sys.executable, str(script), given, str(tmp_path), resume]
+    return subprocess.run(command, timeout=240, env=environment, cwd=tmp_path).returncode
+
+
+def train_with_two(config: dict[str, Any], tmp_path: Path, resume: str = "") -> list[dict[str, Any]]:
+    assert start_two(config, tmp_path, resume) == 0
     return [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
 
 
@@ -139,3 +138,26 @@ def test_the_best_checkpoint_inside_an_accumulation(make_config: Make, tmp_path:
     for rest in (again, alone):
         for name, value in read_weights(rest / "weights.safetensors").items():
             torch.testing.assert_close(value, whole[name], rtol=1e-5, atol=1e-6)
+
+
+class SpoiltModule(TinyModule):
+    """The second rank's first loss is NaN."""
+
+    def measure(self, batch: Any) -> Any:
+        factor = float("nan") if os.environ.get("LOCAL_RANK") == "1" else 1.0
+        return {name: value * factor for name, value in super().measure(batch).items()}
+
+
+class Spoilt(Tiny):
+    def module(self, config: Any, data: Any) -> Any:
+        return SpoiltModule(config, data)
+
+
+@pytest.mark.slow
+def test_what_ends_the_second_rank_stands_in_the_record(make_config: Make, tmp_path: Path) -> None:
+    config = make_config(task="tests.train.test_distributed:Spoilt", batch_size=2)
+    assert start_two(config, tmp_path) != 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    record = json.loads((folder / "run.json").read_text())
+    assert record["status"] == "failed"
+    assert record["error"].startswith("rank 1: NonfiniteLossError: the loss is nan at step 1. Samples: s")

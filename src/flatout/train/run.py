@@ -35,6 +35,7 @@ from flatout.train.optimiser import fused_note
 from flatout.train.outcome import Outcome, about
 from flatout.train.precision import choose_precision, describe_device
 from flatout.train.progress import epoch_line
+from flatout.train.rank_errors import forget_errors
 from flatout.train.record import CONFIG, RECORD, EpochRow, RunResult
 from flatout.train.speed import compile_in_place, fast_kernels, memory_format
 from flatout.train.task import Augment, Task, load_task
@@ -192,6 +193,8 @@ class Run:
             quiet_lightning(),
             run_folder(config.output_dir, continued=continued, is_shared=is_shared) as folder,
         ):
+            if self._is_first:
+                forget_errors(folder)
             if continued is None:
                 self._write_config(folder)
             live = self._live(folder, watch, loaders)
