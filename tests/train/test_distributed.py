@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from flatout.train import fit
 from flatout.train.weights import read_weights
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+PATHS = f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'src'}"
+"""The tests, and this tree's own package."""
 Make = Callable[..., dict[str, Any]]
 
 SCRIPT = """
@@ -42,7 +45,7 @@ with open(f"{out}/rank{rank}.json", "w") as file:
 def start_two(config: dict[str, Any], tmp_path: Path, resume: str = "") -> int:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "MASTER_ADDR": "127.0.0.1"}
+    environment = {**os.environ, "PYTHONPATH": PATHS, "MASTER_ADDR": "127.0.0.1"}
     given = json.dumps({**config, "device": "cpu", "devices": 2})
     command = [sys.executable, str(script), given, str(tmp_path), resume]
     return subprocess.run(command, timeout=240, env=environment, cwd=tmp_path).returncode
@@ -93,7 +96,7 @@ def test_the_command_prints_once(make_config: Make, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(to_yaml(make_config(epochs=1, batch_size=2)))
     command = [str(Path(sys.executable).with_name("flatout")), "train", "--config", str(config), "--json"]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    environment = {**os.environ, "PYTHONPATH": PATHS}
     done = subprocess.run(
         [*command, "--device", "cpu", "--devices", "2"],
         capture_output=True,
@@ -161,3 +164,24 @@ def test_what_ends_the_second_rank_stands_in_the_record(make_config: Make, tmp_p
     record = json.loads((folder / "run.json").read_text())
     assert record["status"] == "failed"
     assert record["error"].startswith("rank 1: NonfiniteLossError: the loss is nan at step 1. Samples: s")
+
+
+@pytest.mark.slow
+def test_every_torchrun_has_a_folder_of_its_own(make_config: Make, tmp_path: Path) -> None:
+    """Also without an id, which is 'none' for all of them."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    given = json.dumps(make_config(batch_size=2, epochs=1, device="cpu", devices=2))
+    folders = []
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        options = ["--nproc-per-node", "2", "--master-port", str(port)]
+        torchrun = [sys.executable, "-m", "torch.distributed.run", *options]
+        command = [*torchrun, str(script), given, str(tmp_path), ""]
+        subprocess.run(command, check=True, timeout=240, env={**os.environ, "PYTHONPATH": PATHS}, cwd=tmp_path)
+        told = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
+        folders.append([Path(rank["folder"]).name for rank in told])
+    assert folders == [["run-0001"] * 2, ["run-0002"] * 2]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["run-0001", "run-0002"]

@@ -6,6 +6,8 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 from lightning.pytorch.utilities import rank_zero_only
@@ -15,8 +17,14 @@ from flatout.train.record import CONFIG
 
 SHARED = "_FLATOUT_RUN_FOLDER"
 """Environment variable by which the processes that Lightning starts find the first one's folder."""
-_JOB_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
-"""What processes that others start have in common."""
+NO_ID = "none"
+"""What torchrun calls a run to which nobody has given an id (`--rdzv-id`)."""
+INTERACTIVE = ("bash", "interactive")
+"""Jobs of SLURM in whose shell one starts what one likes; Lightning knows them by the same names."""
+PATIENCE = timedelta(minutes=10)
+"""Ranks open the same data before they ask for the folder; a store on a slow disk may take some minutes."""
+_num_agreed = count()
+"""Every rank trains as many times as the others: each time has its own folder."""
 
 
 @contextmanager
@@ -60,10 +68,42 @@ def _files(folder: Path) -> set[Path]:
 def _find(output_dir: Path) -> Path:
     if SHARED in os.environ:
         return Path(os.environ[SHARED])
-    for name in _JOB_IDS:
-        if "LOCAL_RANK" in os.environ and name in os.environ:
-            return output_dir / f"run-{os.environ[name]}"
-    return _new(output_dir)
+    if _is_by_torchrun() and os.environ["TORCHELASTIC_RUN_ID"] == NO_ID:
+        return _agreed(output_dir)
+    job = _job()
+    return _new(output_dir) if job is None else output_dir / f"run-{job}"
+
+
+def _is_by_torchrun() -> bool:
+    return "LOCAL_RANK" in os.environ and "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def _job() -> str | None:
+    """What the processes that a launcher has started have in common, also when it starts them again."""
+    if _is_by_torchrun():
+        return os.environ["TORCHELASTIC_RUN_ID"]
+    job, step = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_STEP_ID")
+    if job is None or os.environ.get("SLURM_JOB_NAME") in INTERACTIVE:
+        return None
+    if step is not None and int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
+        return f"{job}-{step}"  # a job may train several times, each by an srun of its own
+    return job if "LOCAL_RANK" in os.environ else None
+
+
+def _agreed(output_dir: Path) -> Path:
+    """The first rank's new folder, told by torchrun's store, which is still there when ranks start again."""
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1 or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return _new(output_dir)
+    from torch.distributed import DistError, TCPStore  # type: ignore[attr-defined]  # not in every build
+
+    key = f"flatout/{output_dir.absolute()}/{next(_num_agreed)}"
+    try:
+        store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), timeout=PATIENCE)
+        if os.environ["RANK"] == "0" and not store.check([key]):
+            store.set(key, str(_new(output_dir)))
+        return Path(store.get(key).decode())
+    except DistError as error:
+        raise TrainError(f"output_dir: the first rank did not tell the folder of the run: {error}") from error
 
 
 def _new(output_dir: Path) -> Path:
