@@ -84,6 +84,32 @@ def test_the_advice_where_batches_are_made_by_tokens() -> None:
     assert "batch_size:" not in told
 
 
+KILLED = "DataLoader worker (pid 71) is killed by signal: Killed. "
+BUS = (
+    "DataLoader worker (pid 71) is killed by signal: Bus error. It is possible that dataloader's workers are "
+    "out of shared memory. Please try to raise your shared memory limit."
+)
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted"),
+    [(KILLED, ["num_workers", "a store"]), (BUS, ["more shared memory", "num_workers", "a store"])],
+)
+def test_the_advice_where_the_system_ended_a_worker(told: str, wanted: list[str]) -> None:
+    config = load_config({"num_workers": 6, "prefetch_factor": 4, "cache_in_memory": True}, environ={})
+    after = RuntimeError("DataLoader worker (pid(s) 71) exited unexpectedly")
+    after.__cause__ = RuntimeError(told)
+    for error in (RuntimeError(told), after):
+        assert is_out_of_memory(error)
+        first, *remedies = memory_advice(config, "32-true", FIXED, error).splitlines()
+        assert "killed by signal" in first
+        assert all(line.startswith(f"  - {name}") for line, name in zip(remedies, wanted, strict=False))
+        assert "  - num_workers (now 6) and prefetch_factor (now 4): half of each" in "\n".join(remedies)
+        assert remedies[-1].startswith("  - cache_in_memory")
+    after.__cause__ = ValueError(told)
+    assert not is_out_of_memory(after)
+
+
 def test_the_advice_promises_no_more_than_it_keeps() -> None:
     even, odd = (
         memory_advice(load_config({"batch_size": size}, environ={}), "bf16-mixed", FIXED, MemoryError())
