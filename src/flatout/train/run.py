@@ -31,7 +31,7 @@ from flatout.train.live import LiveRecord
 from flatout.train.loaders import RunLoaders, open_loaders
 from flatout.train.loggers import check_loggers
 from flatout.train.module import TaskModule
-from flatout.train.optimiser import fused_note
+from flatout.train.optimiser import fused_note, own_optimiser_note, rate_note
 from flatout.train.outcome import Outcome, about
 from flatout.train.precision import choose_precision, describe_device
 from flatout.train.progress import epoch_line
@@ -203,8 +203,7 @@ class Run:
                 trainer = make_trainer(
                     config, self.place, self.precision, folder, loaders, own, self._shows_bar, options, notes
                 )
-            is_ours = isinstance(module, TaskModule)  # others make an optimiser of their own
-            self.note([*notes, fused_note(config, module, trainer, self.place.device) if is_ours else None])
+            self.note([*notes, *self._optimiser_notes(module, trainer)])
             self._say_first(f"run folder: {folder}")
             if self._on_folder is not None and self._is_first:
                 self._on_folder(folder)
@@ -229,6 +228,11 @@ class Run:
                 if continued is None or live.has_begun:  # not over the record of a run that did not go on
                     outcome.fail(error)
                 raise
+
+    def _optimiser_notes(self, module: LightningModule, trainer: Trainer) -> list[str | None]:
+        if type(module).configure_optimizers is not TaskModule.configure_optimizers:
+            return [own_optimiser_note(self.config)]
+        return [fused_note(self.config, module, trainer, self.place.device), rate_note(self.config)]
 
     def _module(self, loaders: RunLoaders) -> LightningModule:
         """The task's module with its weights, compiled; new weights follow from the seed."""
