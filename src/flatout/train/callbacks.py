@@ -8,7 +8,6 @@ from pathlib import Path
 from lightning.pytorch import Callback
 
 from flatout.config import Config
-from flatout.loader.names import sample_names
 from flatout.train.accumulation import ExactAccumulation
 from flatout.train.checkpoints import FOLDER, KeepLast, keep_best, stop_early
 from flatout.train.loaders import RunLoaders
@@ -41,10 +40,9 @@ def make_callbacks(
         say: takes alarms.
     """
     has_val = "val" in loaders.splits and config.limit_val_batches != 0
-    samples = loaders.data.store or list(loaders.datasets().values())
     found: list[Callback | None] = [
         StepSeed(config.seed),
-        StopAtNonfinite(lambda hashes: sample_names(samples, hashes)),
+        StopAtNonfinite(loaders.data.names),
         watch,
         EpochEnds(watch, on_epoch),
         WaitBar(watch) if shows_bar else None,

@@ -95,12 +95,17 @@ class StopAtNonfinite(Callback):
     def _message(self, step: _Step, trainer: Trainer) -> str:
         bad = step.keys if step.losses is None else step.keys[~torch.isfinite(step.losses)]
         bad = bad if bad.numel() else step.keys  # each is finite, their sum is not
-        names = self._names(bad[:NUM_NAMED].tolist())
-        more = f" and {bad.numel() - NUM_NAMED} more" if bad.numel() > NUM_NAMED else ""
+        named = list_samples(self._names, bad)
         rates = sorted({group["lr"] for optimiser in trainer.optimizers for group in optimiser.param_groups})
         return (
-            f"{step.what} is {step.loss.item()} at step {step.step}. Samples: {', '.join(names)}{more}. "
+            f"{step.what} is {step.loss.item()} at step {step.step}. Samples: {named}. "
             f"Precision {trainer.precision}, learning rate {', '.join(f'{rate:g}' for rate in rates)}. Look at "
             "these samples first; if they are sound, lower learning_rate, or train with precision: bf16-mixed "
             "or 32 instead of 16-mixed. detect_anomaly: true names the operation, slowly"
         )
+
+
+def list_samples(names: Callable[[Sequence[int]], list[str]], keys: Tensor) -> str:
+    """Key hashes in, the first few keys out, and how many more there are."""
+    more = f" and {keys.numel() - NUM_NAMED} more" if keys.numel() > NUM_NAMED else ""
+    return ", ".join(names(keys[:NUM_NAMED].tolist())) + more
