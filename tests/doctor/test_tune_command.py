@@ -294,7 +294,7 @@ def test_whoever_is_left_alone_ends_and_clears_up(tmp_path: Path, monkeypatch: p
     scratch = tmp_path / "1"
     (scratch / "copy0").mkdir(parents=True)
     request = scratch / "request.json"
-    request.write_text(json.dumps({"cap_bytes": 5, "scratch": str(scratch)}))
+    request.write_text(json.dumps({"cap_bytes": 5, "scratch": str(scratch), "config": {}}))
     capped: list[int] = []
     monkeypatch.setattr(tune_child, "cap_memory", capped.append)
     monkeypatch.setattr(tune_child.os, "dup2", lambda one, other: None)

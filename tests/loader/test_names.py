@@ -19,9 +19,9 @@ def test_the_keys_of_a_batch(store: StoreReader) -> None:
 def test_the_keys_of_raw_samples(prepared: dict[str, Any]) -> None:
     dataset = StandardDataset(prepared, "train")
     hashes = [int(dataset[at]["key"]) for at in (0, 3, 1)]
-    assert sample_names(dataset, hashes) == [dataset.keys()[at] for at in (0, 3, 1)]
+    assert sample_names([dataset], hashes) == [dataset.keys()[at] for at in (0, 3, 1)]
 
 
 def test_a_sample_that_is_not_there(store: StoreReader, prepared: dict[str, Any]) -> None:
-    for samples in (store, StandardDataset(prepared, "train")):
+    for samples in (store, [StandardDataset(prepared, "train")]):
         assert sample_names(samples, [-1]) == ["ffffffffffffffff"]

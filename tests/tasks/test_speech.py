@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -202,10 +203,14 @@ def test_bands_are_left_out_in_training_alone() -> None:
     torch.testing.assert_close(other.measure(batch)["loss"], module.measure(batch)["loss"])
 
 
-def test_a_text_that_its_recording_has_no_room_for_is_named() -> None:
-    module = module_of()
-    with pytest.raises(TrainError, match=r"text 'aaaaaa' needs 11 frames of 20 ms.*has 6.*Mend this row"):
-        module.measure(batch_of(["ab", "aaaaaa"], [4000, 800]))
+def test_texts_that_their_recordings_have_no_room_for_are_named() -> None:
+    module = module_of(replace(data_of(), names=lambda hashes: [f"row{number}" for number in hashes]))
+    told = (
+        r"text 'aaaaaa' needs 11 frames of 20 ms.*has 6\. Samples of this batch that are too short: row1, row3"
+        r"\. Mend these rows"
+    )
+    with pytest.raises(TrainError, match=told):
+        module.measure(batch_of(["ab", "aaaaaa", "b", "aaaaaaa"], [4000, 800, 4000, 800]))
 
 
 def test_the_alphabet_is_that_of_the_train_texts() -> None:

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
+from flatout.train import accumulation
 from flatout.train.accumulation import ExactAccumulation
 from flatout.train.engine import quiet_lightning
+from flatout.train.module import mean_of
 
 BATCH = 5
 
@@ -30,8 +32,7 @@ class Line(LightningModule):
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
         errors = (batch["x"] @ self.weight - batch["y"]).square()
-        valid = batch.get("valid")
-        return errors.mean() if valid is None else errors[valid].mean()
+        return mean_of(errors, batch)
 
     def training_step(self, batch: dict[str, Tensor], index: int) -> Tensor:
         return self.loss(batch)
@@ -114,6 +115,30 @@ def test_samples_that_do_not_count(tmp_path: Path) -> None:
         batch["valid"] = torch.arange(5) < 5 - at * 2
     found = gradients_of(batches, 3, tmp_path, ExactAccumulation(3, BATCH, always_masked=True))
     torch.testing.assert_close(found[0], wanted(batches))
+
+
+def test_a_step_without_a_sample_that_counts(tmp_path: Path) -> None:
+    batches = cut(samples(11), [5, 5, 1])
+    for batch in batches:
+        batch["valid"] = torch.full((len(batch["key"]),), batch is not batches[-1])
+    found = gradients_of(batches, 2, tmp_path, ExactAccumulation(2, BATCH, always_masked=True))
+    torch.testing.assert_close(found[0], wanted(batches[:2]))
+    assert found[1].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_step_without_a_sample_that_counts_on_any_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accumulation, "_mean_over_ranks", lambda value, world, device: torch.as_tensor(value))
+    trainer: Any = SimpleNamespace(world_size=2, strategy=SimpleNamespace(root_device=torch.device("cpu")))
+    module, exact = Line(), ExactAccumulation(1, BATCH)
+    batch = {**samples(1), "valid": torch.tensor([False])}
+    exact.setup(trainer, module, "fit")
+    exact.on_train_batch_start(trainer, module, batch, 0)
+    loss = module.loss(batch) / 1
+    exact.on_before_backward(trainer, module, loss)
+    loss.backward()
+    exact.on_before_optimizer_step(trainer, module, torch.optim.SGD(module.parameters(), lr=0.0))
+    assert module.weight.grad is not None
+    assert module.weight.grad.tolist() == [0.0, 0.0, 0.0]
 
 
 def test_why_it_is_needed(tmp_path: Path) -> None:

@@ -142,7 +142,9 @@ def test_the_process_that_tries(make_config: Make, tmp_path: Path, monkeypatch: 
     original = TinyModule.measure
     monkeypatch.setattr(TinyModule, "measure", measure)
     monkeypatch.setattr(try_batches, "cap_memory", lambda cap_bytes: None)
-    config = load_config(make_config(batch_size="auto"), environ={}).model_dump(mode="json")
+    capped: list[Any] = []
+    monkeypatch.setattr(try_batches, "cap_device", capped.append)
+    config = load_config(make_config(batch_size="auto", device="cpu"), environ={}).model_dump(mode="json")
     request = tmp_path / "request.json"
     request.write_text(
         json.dumps({"config": config, "most": NUM_TRAIN, "cap_bytes": 0, "output_dir": str(tmp_path / "out")})
@@ -157,6 +159,7 @@ def test_the_process_that_tries(make_config: Make, tmp_path: Path, monkeypatch: 
         (6, False),
         (5, True),
     ]
+    assert capped == [torch.device("cpu")]
 
 
 def test_a_model_that_cannot_train_on_one_sample(

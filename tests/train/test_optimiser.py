@@ -14,7 +14,14 @@ from tests.train.tiny import Tiny, TinyModule
 from flatout.config import Config, load_config
 from flatout.tasks.sequence_vae import SequenceVAEModule
 from flatout.train import fit
-from flatout.train.optimiser import fused_note, is_fused, make_optimiser, reads_scaled, scaled_rate
+from flatout.train.optimiser import (
+    fused_note,
+    is_fused,
+    make_optimiser,
+    rate_note,
+    reads_scaled,
+    scaled_rate,
+)
 
 CPU = torch.device("cpu")
 
@@ -39,6 +46,45 @@ def test_the_rate_follows_the_global_batch(settings: Any, num_devices: int, fact
     scaled = config(**settings, learning_rate=1e-3, scale_learning_rate="linear")
     assert scaled_rate(scaled, num_devices) == pytest.approx(factor * 1e-3)
     assert scaled_rate(config(**settings, learning_rate=1e-3), num_devices) == 1e-3
+
+
+def test_a_rate_that_has_no_batch_to_follow() -> None:
+    """Batches by tokens: `batch_size` says nothing."""
+    linear = {"task": "heart_sound", "batch_size": 256, "learning_rate": 1e-3, "scale_learning_rate": "linear"}
+    assert rate_note(config(**linear)) is None
+    assert rate_note(config(task="heart_sound", max_tokens=500)) is None
+    by_tokens = config(**linear, max_tokens=500)
+    assert scaled_rate(by_tokens, 4) == 1e-3
+    told = rate_note(by_tokens)
+    assert told == "scale_learning_rate: no effect with max_tokens, whose batches differ in samples"
+
+
+class OwnOptimiserModule(TinyModule):
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=1e-3)
+
+
+class OwnOptimiser(Tiny):
+    def module(self, config: Any, data: Any) -> Any:
+        return OwnOptimiserModule(config, data)
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({}, None),
+        ({"learning_rate": 0.01}, None),  # as the task has it by default
+        ({"learning_rate": 0.5, "fused_optimizer": True}, "learning_rate, fused_optimizer: "),
+        ({"scale_learning_rate": "linear"}, "scale_learning_rate: "),
+    ],
+)
+def test_a_module_with_an_optimiser_of_its_own(
+    make_config: Callable[..., dict[str, Any]], settings: Any, wanted: str | None
+) -> None:
+    result = fit(make_config(task="tests.train.test_optimiser:OwnOptimiser", epochs=1, **settings))
+    told = [text for text in result.notes if "an optimiser of its own" in text]
+    assert len(told) == (wanted is not None)
+    assert wanted is None or told[0].startswith(wanted)
 
 
 def test_fused_where_it_is_legal() -> None:

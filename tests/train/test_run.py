@@ -128,7 +128,33 @@ def test_best_weights_are_those_of_the_best_epoch(make_config: Make) -> None:
 
 def test_early_stopping(make_config: Make) -> None:
     stop = {"patience": 1, "metric": "val_loss", "min_delta": 1e9}
-    assert len(fit(make_config(epochs=9, early_stopping=stop)).epochs) == 2
+    said: list[str] = []
+    result = fit(make_config(epochs=9, early_stopping=stop), say=said.append)
+    assert len(result.epochs) == 2
+    (why,) = [text for text in said if text.startswith("early stopping")]
+    assert why.startswith("early stopping in epoch 2 of 9: val_loss has not improved for 1 validation; it is ")
+    assert why.endswith(f"the best was {result.epochs[0].metrics['val_loss']:.4g}")
+    assert why in json.loads((result.folder / "run.json").read_text())["notes"]
+
+
+class WithoutDistanceModule(TinyModule):
+    """A metric that no sample has."""
+
+    def measure(self, batch: Any) -> Any:
+        values = super().measure(batch)
+        return {**values, "distance": values["distance"] * float("nan")}
+
+
+class WithoutDistance(Tiny):
+    def module(self, config: Any, data: Any) -> Any:
+        return WithoutDistanceModule(config, data)
+
+
+def test_early_stopping_by_a_metric_that_is_not_finite(make_config: Make) -> None:
+    stop = {"patience": 3, "metric": "val_distance"}
+    result = fit(make_config(task="tests.train.test_run:WithoutDistance", early_stopping=stop))
+    (why,) = [text for text in result.notes if text.startswith("early stopping")]
+    assert why.startswith("early stopping in epoch 1 of 2: val_distance is not finite; it is nan")
 
 
 def test_the_same_seed_the_same_weights(make_config: Make) -> None:
@@ -204,3 +230,17 @@ def test_a_logger_whose_library_is_missing(make_config: Make, monkeypatch: pytes
     monkeypatch.setitem(loggers._MAKERS, "tensorboard", missing)
     with pytest.raises(MissingDependencyError, match="pip install tensorboard"):
         fit(make_config(logger=["tensorboard"]))
+    assert not list(Path(make_config()["output_dir"]).glob("run-*"))  # none of a run that never began
+
+
+def test_loggers_are_looked_for_first(make_config: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loggers, "find_spec", lambda name: None)
+    with pytest.raises(MissingDependencyError, match="pip install wandb"):
+        fit(make_config(logger=["csv", "wandb"]))
+    assert not Path(make_config()["output_dir"]).exists()
+
+
+def test_a_trainer_that_cannot_be_made_leaves_no_folder(make_config: Make) -> None:
+    with pytest.raises(TypeError, match="no_such_option"):
+        fit(make_config(), trainer_options={"no_such_option": 1})
+    assert list(Path(make_config()["output_dir"]).iterdir()) == []

@@ -42,10 +42,18 @@ def test_what_needs_cuda_is_said_only_where_it_was_asked_for() -> None:
         assert notes == ["matmul_precision: no effect without CUDA"]
 
 
-def test_products_in_tf32_on_cuda() -> None:
-    with speed.fast_kernels(config(matmul_precision="medium"), CUDA) as notes:
-        assert notes == []
-        assert torch.get_float32_matmul_precision() == "medium"
+@pytest.mark.parametrize(("asked", "is_tf32"), [("medium", True), ("high", True), ("highest", False)])
+def test_products_and_convolutions_in_tf32_on_cuda(asked: str, is_tf32: bool) -> None:
+    before = torch.backends.cudnn.allow_tf32
+    try:
+        torch.backends.cudnn.allow_tf32 = not is_tf32
+        with speed.fast_kernels(config(matmul_precision=asked), CUDA) as notes:
+            assert notes == []
+            assert torch.get_float32_matmul_precision() == asked
+            assert torch.backends.cudnn.allow_tf32 is is_tf32
+        assert torch.backends.cudnn.allow_tf32 is not is_tf32
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
 
 
 @pytest.mark.parametrize(

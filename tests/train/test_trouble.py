@@ -84,6 +84,32 @@ def test_the_advice_where_batches_are_made_by_tokens() -> None:
     assert "batch_size:" not in told
 
 
+KILLED = "DataLoader worker (pid 71) is killed by signal: Killed. "
+BUS = (
+    "DataLoader worker (pid 71) is killed by signal: Bus error. It is possible that dataloader's workers are "
+    "out of shared memory. Please try to raise your shared memory limit."
+)
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted"),
+    [(KILLED, ["num_workers", "a store"]), (BUS, ["more shared memory", "num_workers", "a store"])],
+)
+def test_the_advice_where_the_system_ended_a_worker(told: str, wanted: list[str]) -> None:
+    config = load_config({"num_workers": 6, "prefetch_factor": 4, "cache_in_memory": True}, environ={})
+    after = RuntimeError("DataLoader worker (pid(s) 71) exited unexpectedly")
+    after.__cause__ = RuntimeError(told)
+    for error in (RuntimeError(told), after):
+        assert is_out_of_memory(error)
+        first, *remedies = memory_advice(config, "32-true", FIXED, error).splitlines()
+        assert "killed by signal" in first
+        assert all(line.startswith(f"  - {name}") for line, name in zip(remedies, wanted, strict=False))
+        assert "  - num_workers (now 6) and prefetch_factor (now 4): half of each" in "\n".join(remedies)
+        assert remedies[-1].startswith("  - cache_in_memory")
+    after.__cause__ = ValueError(told)
+    assert not is_out_of_memory(after)
+
+
 def test_the_advice_promises_no_more_than_it_keeps() -> None:
     even, odd = (
         memory_advice(load_config({"batch_size": size}, environ={}), "bf16-mixed", FIXED, MemoryError())
@@ -172,6 +198,30 @@ def test_the_standard_path_names_it_too(make_config: Make) -> None:
         fit(config)
 
 
+class SpoiltLaterModule(SpoiltModule):
+    def measure(self, batch: Any) -> Any:
+        return TinyModule.measure(self, batch) if self.training else super().measure(batch)
+
+
+class SpoiltLater(Tiny):
+    """Only what is validated."""
+
+    def module(self, config: Any, data: Any) -> Any:
+        return SpoiltLaterModule(config, data)
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+def test_a_validation_that_is_not_finite_names_the_sample(make_config: Make, is_fast: bool) -> None:
+    """Early stopping would call the run finished."""
+    settings = {"use_fast_loader": is_fast, "early_stopping": {"patience": 3}}
+    told = r"^the validation loss is nan at step 4\. Samples: s1[4-8]\. "
+    with pytest.raises(NonfiniteLossError, match=told):
+        fit(make_config(task="tests.train.test_trouble:SpoiltLater", **settings))
+    (folder,) = Path(make_config()["output_dir"]).iterdir()
+    assert json.loads((folder / "run.json").read_text())["status"] == "failed"
+    assert not list(folder.glob("checkpoints/*.ckpt"))
+
+
 class Still:
     """A trainer and a module on a device that would have to be waited for."""
 
@@ -195,6 +245,16 @@ def test_elsewhere_it_looks_at_many_steps_at_once() -> None:
     with pytest.raises(NonfiniteLossError, match=r"Samples: 5, 6\."):
         look.on_save_checkpoint(still, still, {})  # nothing spoilt is written
     look.look(still)
+
+
+def test_elsewhere_it_looks_at_a_whole_validation() -> None:
+    look = StopAtNonfinite(lambda hashes: [str(number) for number in hashes])
+    still: Any = Still()
+    batch, losses = {"key": torch.tensor([5, 6])}, torch.tensor([float("nan"), 1.0])
+    look.on_validation_batch_end(still, still, {"loss": losses.sum(), "losses": losses}, batch, 0)
+    look.on_validation_batch_end(still, still, None, batch, 1)  # a module of another kind
+    with pytest.raises(NonfiniteLossError, match=r"^the validation loss is nan at step 7\. Samples: 5\."):
+        look.on_validation_end(still, still)
 
 
 class Harmful:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,7 +40,8 @@ class Still:
         self.accumulate_grad_batches = 2
         self.current_epoch, self.max_epochs, self.global_step = 0, 3, 0
         self.callback_metrics = {"val_loss": torch.tensor(0.25)}
-        self.loggers, self.world_size = [Logger()], 1
+        self.loggers, self.world_size, self.global_rank = [Logger()], 1, 0
+        self.strategy = SimpleNamespace(root_device=torch.device("cpu"))
         self.device = torch.device("cpu")
 
 
@@ -56,12 +58,17 @@ class Watched:
     def call(self, hook: str, *rest: Any) -> None:
         getattr(self.watch, hook)(self.still, self.still, *rest)
 
-    def step(self, wait_ms: int, work_ms: int, num: int = 4, loss: float = 1.0) -> None:
+    def step(
+        self, wait_ms: int, work_ms: int, num: int = 4, loss: float = 1.0, num_valid: int | None = None
+    ) -> None:
         self.waits.total_ns += wait_ms * MS
         self.clock.now += (wait_ms + work_ms) * MS
         self.still.global_step += 1
         outputs = {"loss": torch.tensor(loss / self.still.accumulate_grad_batches)}
-        self.call("on_train_batch_end", outputs, {"key": torch.zeros(num)}, 0)
+        batch = {"key": torch.zeros(num)}
+        if num_valid is not None:
+            batch["valid"] = torch.arange(num) < num_valid
+        self.call("on_train_batch_end", outputs, batch, 0)
 
 
 def test_a_run_of_one_step_measures_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +129,55 @@ def test_the_row_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     run.call("on_train_epoch_end")
     assert run.watch.epochs[1].train_loss == pytest.approx(9.0)
     assert run.watch.epochs[1].samples_per_s == pytest.approx(1500.0)
+
+
+def test_samples_that_only_fill_a_batch_count_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Watched(monkeypatch, every=None)
+    run.step(0, 1, num=4, loss=1.0, num_valid=4)
+    run.step(0, 1, num=2, loss=4.0, num_valid=1)
+    run.call("on_train_epoch_end")
+    (row,) = run.watch.epochs
+    assert row.train_loss == pytest.approx((4 * 1.0 + 1 * 4.0) / 5)
+    assert row.samples_per_s == pytest.approx(1000.0)
+    assert run.watch.speed().samples_per_s == pytest.approx(1000.0)
+
+
+def of_two(run: Watched, rank: int, monkeypatch: pytest.MonkeyPatch, *others: float) -> None:
+    """The other rank has these numbers when they are added up."""
+    run.still.world_size, run.still.global_rank = 2, rank
+    run.call("setup", "fit")
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda own: own.add_(torch.tensor(others).double()))
+
+
+def test_the_samples_of_all_ranks_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches by tokens: the other rank has 11 samples a step where this one has 3."""
+    run = Watched(monkeypatch, every=2)
+    of_two(run, 0, monkeypatch, 22.0 * 2.0, 22.0, 11.0)
+    run.step(0, 1, num=3, loss=1.0)
+    run.step(0, 1, num=3, loss=1.0)
+    run.call("on_train_epoch_end")
+    (row,) = run.watch.epochs
+    assert row.train_loss == pytest.approx((6 * 1.0 + 22 * 2.0) / 28)
+    assert row.samples_per_s == pytest.approx(14_000.0)
+    assert run.watch.speed().samples_per_s == pytest.approx(14_000.0)
+    run.call("on_train_epoch_start")
+    run.step(0, 1, num=3)
+    run.step(0, 1, num=3)
+    assert run.watch.looks[1].samples_per_s == pytest.approx(6000.0)  # as if both had as many, until the end
+
+
+def test_the_loss_of_all_ranks_is_kept_and_goes_on_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Watched(monkeypatch, every=None)
+    of_two(run, 0, monkeypatch, 20.0, 5.0)
+    run.step(0, 1, num=4, loss=1.0)
+    state = run.watch.state_dict()
+    assert (state["loss"], state["loss_samples"]) == (24.0, 9.0)
+    for rank, wanted in ((0, (24.0, 9.0)), (1, (None, 0.0))):
+        other = Watched(monkeypatch, every=None)
+        of_two(other, rank, monkeypatch, 0.0, 0.0)
+        other.watch.load_state_dict(state)
+        kept = other.watch.state_dict()
+        assert (kept["loss"], kept["loss_samples"], kept["loss_epoch"]) == (*wanted, 0)
 
 
 def test_looks_are_of_the_steps_since_the_last(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ class TrainSettings(Section):
     channels_last: bool | Literal["auto"] = "auto"
     """Channels beside each pixel, as convolutions of half precision want them; `auto`: on CUDA with those."""
     matmul_precision: Literal["highest", "high", "medium"] = "high"
-    """Products of float32 on CUDA: `high` is TF32 (three times faster, 10 bits), `highest` all bits."""
+    """Float32 products and convolutions on CUDA: `high` is TF32 (3x faster, 10 bits), `highest` all bits."""
     compile_model: bool = False
     """Compile the model first: faster steps after minutes of start."""
     device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")] = "auto"

@@ -20,6 +20,7 @@ from flatout.tasks.speech_augment import LENGTH, VaryBatch, VarySample
 from flatout.tasks.speech_net import STRIDE, SpeechNet
 from flatout.tasks.targets import count_classes
 from flatout.train import Batch, Task, TaskData, TaskModule
+from flatout.train.nonfinite import list_samples
 from flatout.types import FieldSpec
 
 NUM_BANDS, DIM, NUM_LAYERS, DROPOUT = 64, 128, 4, 0.2
@@ -132,7 +133,7 @@ class SpellingModule(SpeechModule):
         alphabet = Alphabet(find_characters(config, data, text.name))
         super().__init__(config, data, alphabet.num_outputs)
         self.alphabet = alphabet
-        self._text = text.name
+        self._text, self._names = text.name, data.names
 
     def measure(self, batch: Batch) -> dict[str, Tensor]:
         """Loss (a character) and error rates of each recording; one with an empty text has no rates."""
@@ -167,8 +168,9 @@ class SpellingModule(SpeechModule):
         text = read_texts(batch[self._text][at : at + 1], batch[f"{self._text}{LENGTH}"][at : at + 1])[0]
         raise TrainError(
             f"the text {shortened(text)} needs {int(least[at])} frames of {STRIDE * HOP_S * 1000:g} ms, and "
-            f"its recording has {int(num_frames[at])}. Mend this row of the manifest (text, offset, duration) "
-            "or remove it, and prepare again"
+            f"its recording has {int(num_frames[at])}. Samples of this batch that are too short: "
+            f"{list_samples(self._names, batch['key'][is_short])}. Mend these rows of the manifest (text, "
+            "offset, duration) or remove them, and prepare again"
         )
 
 

@@ -95,7 +95,7 @@ class ExactAccumulation(Callback):
             return
         if self._world > 1:
             total = _mean_over_ranks(total, self._world, self._device)
-        factor = self._num_batches / total
+        factor = _factor(self._num_batches, total)
         groups = optimizer.param_groups
         gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
         if gradients:
@@ -147,6 +147,13 @@ class ExactAccumulation(Callback):
     def _in_own(self, *names: str) -> float:
         """A number of the checkpoint's run, in this run's units."""
         return math.prod(self._saved_units[name] / self._units[name] for name in names)
+
+
+def _factor(num_batches: int, total: float | Tensor) -> float | Tensor:
+    """What gradients are multiplied by; 0 where no sample counted, on any rank. No synchronisation."""
+    if isinstance(total, Tensor):
+        return torch.where(total > 0, num_batches / total, torch.zeros_like(total))
+    return num_batches / total if total else 0.0
 
 
 def _gradient(parameter: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ from pathlib import Path
 from lightning.pytorch import Callback
 
 from flatout.config import Config
-from flatout.loader.names import sample_names
 from flatout.train.accumulation import ExactAccumulation
 from flatout.train.checkpoints import FOLDER, KeepLast, keep_best, stop_early
 from flatout.train.loaders import RunLoaders
@@ -41,15 +40,14 @@ def make_callbacks(
         say: takes alarms.
     """
     has_val = "val" in loaders.splits and config.limit_val_batches != 0
-    samples = loaders.data.store or loaders.datasets()["train"]
     found: list[Callback | None] = [
         StepSeed(config.seed),
-        StopAtNonfinite(lambda hashes: sample_names(samples, hashes)),
+        StopAtNonfinite(loaders.data.names),
         watch,
         EpochEnds(watch, on_epoch),
         WaitBar(watch) if shows_bar else None,
         make_retune(loaders.splits["train"], note) if config.retune else None,
-        stop_early(config, has_val=has_val),
+        stop_early(config, has_val=has_val, note=note),
         _posterior(config, folder, say),
         _accumulation(config),
         keep_best(config, folder / FOLDER, has_val=has_val),

@@ -15,14 +15,18 @@ OOM_SCORE = Path("/proc/self/oom_score_adj")
 FIRST_TO_GO = "1000"
 
 
+def cap_device(device: torch.device) -> None:
+    """So large a share of the memory of the GPU that is used, and of no other."""
+    if device.type == "cuda":
+        torch.cuda.set_per_process_memory_fraction(MEMORY_SHARE, device)
+
+
 def cap_memory(cap_bytes: int) -> None:
-    """So much more than now: of private memory on Linux, where mapped stores do not count, and of the GPU's.
+    """So much more private memory than now, on Linux; mapped stores do not count.
 
     Processes that it starts have a cap of their own each. Should the system run out of memory all the same,
     it ends this process and those before any other.
     """
-    if torch.cuda.is_available():
-        torch.cuda.set_per_process_memory_fraction(MEMORY_SHARE)
     if sys.platform == "linux":
         import resource
 

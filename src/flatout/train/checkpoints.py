@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -66,7 +67,11 @@ class KeepBest(ModelCheckpoint):
 
 
 class StopEarly(EarlyStopping):
-    """Says which metrics there are where the one that it watches is not."""
+    """Says why it ends a run, and which metrics there are where the one that it watches is not."""
+
+    def __init__(self, note: Callable[[str], None], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._note = note
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Look at the metric.
@@ -77,7 +82,19 @@ class StopEarly(EarlyStopping):
         if self.monitor not in trainer.callback_metrics and not trainer.sanity_checking:
             there = ", ".join(trainer.callback_metrics) or "none"
             raise ConfigError(f"early_stopping.metric: '{self.monitor}' is not logged; there are: {there}")
+        was_over = trainer.should_stop
         super().on_validation_end(trainer, pl_module)
+        if trainer.should_stop and not was_over:
+            self._note(self._why(trainer))
+
+    def _why(self, trainer: Trainer) -> str:
+        value = float(trainer.callback_metrics[self.monitor])
+        times = f"{self.wait_count} validation{'s' if self.wait_count > 1 else ''}"
+        reason = f"has not improved for {times}" if math.isfinite(value) else "is not finite"
+        return (
+            f"early stopping in epoch {trainer.current_epoch + 1} of {trainer.max_epochs}: {self.monitor} "
+            f"{reason}; it is {value:.4g}, the best was {float(self.best_score):.4g}"
+        )
 
 
 def keep_best(config: Config, folder: Path, *, has_val: bool) -> KeepBest | None:
@@ -95,12 +112,13 @@ def keep_best(config: Config, folder: Path, *, has_val: bool) -> KeepBest | None
     )
 
 
-def stop_early(config: Config, *, has_val: bool) -> StopEarly | None:
-    """As the config says; None: the run goes to its last epoch."""
+def stop_early(config: Config, *, has_val: bool, note: Callable[[str], None]) -> StopEarly | None:
+    """As the config says; None: the run goes to its last epoch. `note` takes why a run ends."""
     watched = config.early_stopping
     if watched.patience is None or not has_val:
         return None
     return StopEarly(
+        note,
         monitor=watched.metric,
         mode=watched.mode,
         patience=watched.patience,

@@ -11,6 +11,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from flatout.train.rank_errors import told_errors
 from flatout.train.record import RECORD_VERSION, now_text, write_record
 from flatout.train.watch import Watch
 
@@ -50,11 +51,8 @@ class LiveRecord(Callback):
         self._thread: threading.Thread | None = None
         self._pause_s, self._next_s = EVERY_S, float("inf")
         self._is_over = False
-
-    @property
-    def has_begun(self) -> bool:
+        self.has_begun = False
         """Whether the training has: what was resumed is loaded by then."""
-        return bool(self._about)
 
     def __enter__(self) -> LiveRecord:
         return self
@@ -69,6 +67,7 @@ class LiveRecord(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The first record, with the tables of the run that goes on."""
+        self.has_begun = True
         if trainer.is_global_zero:
             self._about = self._ask(trainer, pl_module)
             self._write(trainer)
@@ -107,10 +106,14 @@ class LiveRecord(Callback):
         self._thread = threading.Thread(target=self._save, args=(document,), name="live record", daemon=True)
         self._thread.start()
 
+    def _is_wanted(self) -> bool:
+        """Not once the run has ended, or another rank has told what ends it."""
+        return not self._is_over and not told_errors(self._path.parent)
+
     def _save(self, document: dict[str, Any]) -> None:
         started = self._clock()
         try:
-            write_record(self._path, document, None, is_wanted=lambda: not self._is_over, suffix=".live.part")
+            write_record(self._path, document, None, is_wanted=self._is_wanted, suffix=".live.part")
         except OSError as error:  # the training goes on; its last record tells if the disk is still full
             _log.warning("%s cannot be written now: %s", self._path, error.strerror or error)
         took_s = self._clock() - started

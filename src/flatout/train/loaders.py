@@ -15,6 +15,7 @@ from flatout.loader import FastDataLoader, StandardDataset
 from flatout.loader.build import Builder
 from flatout.loader.create import Loaders, Source, choose_builder, prepare_command
 from flatout.loader.machine import Machine, describe_machine
+from flatout.loader.names import sample_names
 from flatout.loader.sampler import DrawnSamples
 from flatout.train.ordinary import ResumableLoader
 from flatout.train.sample_draws import SampleDraws
@@ -129,7 +130,13 @@ def describe_data(loaders: Loaders) -> TaskData:
     first = next(iter(there.values()))
     if isinstance(first, FastDataLoader):
         counts = {name: len(first.store.positions(name)) for name in there}
-        return TaskData(first.store.fields, counts, first.store, stored_values(first.store))
+        names = partial(sample_names, first.store)
+        return TaskData(first.store.fields, counts, first.store, stored_values(first.store), names)
     datasets = {name: dataset_of(loader) for name, loader in there.items() if isinstance(loader, DataLoader)}
     counts = {name: len(dataset) for name, dataset in datasets.items()}
-    return TaskData(dataset_of(first).fields, counts, values=lambda name, split: datasets[split].values(name))
+    return TaskData(
+        dataset_of(first).fields,
+        counts,
+        values=lambda name, split: datasets[split].values(name),
+        names=partial(sample_names, list(datasets.values())),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
@@ -15,6 +16,22 @@ _MAKERS: dict[str, Callable[[Path], Logger]] = {
     "tensorboard": lambda folder: TensorBoardLogger(folder, name="", version="tensorboard"),
     "wandb": lambda folder: WandbLogger(save_dir=folder, name=folder.name),
 }
+
+
+_LIBRARIES: dict[str, tuple[str, ...]] = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",)}
+"""What a logger needs: any one of these."""
+
+
+def check_loggers(config: Config) -> None:
+    """Before anything is opened or made.
+
+    Raises:
+        MissingDependencyError: a logger needs a library that is not installed.
+    """
+    for name in config.logger:
+        libraries = _LIBRARIES.get(name, ())
+        if libraries and not any(find_spec(library) for library in libraries):
+            raise _missing(name)
 
 
 def make_loggers(config: Config, folder: Path) -> list[Logger]:
@@ -30,9 +47,13 @@ def _make(name: str, folder: Path) -> Logger:
     try:
         return _MAKERS[name](folder)
     except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f"logger: {name} needs its library: 'pip install {name}', or take csv, which needs none"
-        ) from error
+        raise _missing(name) from error
+
+
+def _missing(name: str) -> MissingDependencyError:
+    return MissingDependencyError(
+        f"logger: {name} needs its library: 'pip install {name}', or take csv, which needs none"
+    )
 
 
 def _unused(folder: Path, name: str) -> str:

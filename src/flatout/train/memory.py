@@ -10,30 +10,60 @@ from flatout.config import Config
 from flatout.types import FieldSpec
 
 _SIGNS = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory")
+_KILLED = "is killed by signal: killed"
+_SHARED = "out of shared memory"
+"""What torch's DataLoader says where the system ended a worker process, and where /dev/shm is too small."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory ran out: torch's own class, or what the CPU's allocator says."""
+    """Whether an error means that memory ran out: torch's own class, what the CPU's allocator says, or what is
+    said of a worker process that the system ended."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in _SIGNS)
+    signs = (*_SIGNS, _KILLED, _SHARED)
+    return isinstance(error, RuntimeError) and any(sign in _told(error).lower() for sign in signs)
 
 
 def memory_advice(config: Config, precision: str, fields: Mapping[str, FieldSpec], error: BaseException) -> str:
     """The settings as they are, and what to change them to; the most effective first."""
-    told = str(error).strip().split("\n")[0].rstrip(".")
+    told = _told(error).strip().split("\n")[0].rstrip(". ")
     lines = [f"out of memory ({told or type(error).__name__}). What helps, the strongest first:"]
-    lines += [f"  - {line}" for line in _remedies(config, precision, fields)]
+    lines += [f"  - {line}" for line in _remedies(config, precision, fields, error)]
     return "\n".join(lines)
 
 
-def _remedies(config: Config, precision: str, fields: Mapping[str, FieldSpec]) -> list[str]:
+def _told(error: BaseException) -> str:
+    """What is said, and what that came from: a worker that 'exited unexpectedly' was killed by a signal."""
+    cause = error.__cause__
+    return f"{error}" if cause is None or not isinstance(cause, RuntimeError) else f"{error}: {cause}"
+
+
+def _remedies(
+    config: Config, precision: str, fields: Mapping[str, FieldSpec], error: BaseException
+) -> list[str]:
+    told = _told(error).lower()
+    if _KILLED in told or _SHARED in told:
+        return [*_fewer_workers(config, is_shared=_SHARED in told), *_caches(config), *_shorter(config, fields)]
     return [
         *_smaller_batch(config),
         *_shorter(config, fields),
         *_half(precision),
         *_fewer_ahead(config),
     ]
+
+
+def _fewer_workers(config: Config, *, is_shared: bool) -> list[str]:
+    settings = config.loader_for("train")
+    room = (
+        "more shared memory: /dev/shm of a container is 64 MB unless it is started with --shm-size=8g or "
+        "--ipc=host (docker)"
+    )
+    fewer = (
+        f"num_workers (now {settings.num_workers}) and prefetch_factor (now {settings.prefetch_factor}): half "
+        "of each holds a quarter of the batches in main memory; num_workers: 0 starts no processes"
+    )
+    store = "a store ('flatout prepare'): its batches come from threads, not from worker processes"
+    return [room, fewer, store] if is_shared else [fewer, store]
 
 
 def _smaller_batch(config: Config) -> list[str]:
@@ -75,15 +105,19 @@ def _half(precision: str) -> list[str]:
 
 
 def _fewer_ahead(config: Config) -> list[str]:
-    lines = []
-    if config.cache_on_device:
-        lines.append("cache_on_device: false: the device no longer holds the data")
-    if config.cache_in_memory or config.cache_config.preload_train_data or config.cache_config.preload_val_data:
-        lines.append("cache_in_memory and cache_config.preload_*: false: main memory of the data is given back")
     settings = config.loader_for("train")
+    lines = ["cache_on_device: false: the device no longer holds the data"] if config.cache_on_device else []
     return [
         *lines,
+        *_caches(config),
         f"num_workers (now {settings.num_workers}), prefetch_factor (now {settings.prefetch_factor}) and "
         f"cache_config.cache_size (now {config.cache_config.cache_size}): lower ones free main memory, not the "
         "device's",
     ]
+
+
+def _caches(config: Config) -> list[str]:
+    cache = config.cache_config
+    if config.cache_in_memory or cache.preload_train_data or cache.preload_val_data:
+        return ["cache_in_memory and cache_config.preload_*: false: main memory of the data is given back"]
+    return []

@@ -44,9 +44,9 @@ class TaskModule(LightningModule):
         watched = {name: values[name].detach() for name in (MEAN, LOG_VARIANCE) if name in values}
         return {"loss": mean_of(values["loss"], batch), "losses": values["loss"].detach(), **watched}
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Log the means of all numbers as `val_...`."""
-        self._log_means(batch, "val")
+    def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        """Log the means of all numbers as `val_...`; out come the losses, as of a training step."""
+        return self._log_means(batch, "val")
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         """Log the means of all numbers as `test_...`."""
@@ -58,15 +58,19 @@ class TaskModule(LightningModule):
         is_scaled = reads_scaled(self, self.trainer)
         return make_optimiser(self.parameters(), self.config, rate, self.device, is_scaled=is_scaled)
 
-    def _log_means(self, batch: Batch, split: str) -> None:
-        for name, values in self.measure(batch).items():
+    def _log_means(self, batch: Batch, split: str) -> dict[str, Tensor]:
+        measured = self.measure(batch)
+        for name, values in measured.items():
             if name in (MEAN, LOG_VARIANCE):
                 continue
             counted = counted_samples(values, batch) if name == "loss" else counted_metric(values, batch)
             num = counted.numel()
             mean = counted.float().sum() / max(num, 1)
             # Also where none counts: ranks that do not log a name wait for ever for those that do.
-            self.log(f"{split}_{name}", mean, on_epoch=True, on_step=False, sync_dist=True, batch_size=num)
+            # A float: of whole numbers Lightning rounds the mean over ranks down, 2.5 samples to 2.
+            weight: Any = float(num)
+            self.log(f"{split}_{name}", mean, on_epoch=True, on_step=False, sync_dist=True, batch_size=weight)
+        return {"loss": mean_of(measured["loss"], batch), "losses": measured["loss"]}
 
 
 def mean_of(values: Tensor, batch: Batch) -> Tensor:

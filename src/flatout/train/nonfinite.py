@@ -19,6 +19,7 @@ NUM_NAMED = 8
 
 
 class _Step(NamedTuple):
+    what: str
     step: int
     loss: Tensor
     losses: Tensor | None
@@ -26,7 +27,8 @@ class _Step(NamedTuple):
 
 
 class StopAtNonfinite(Callback):
-    """Looks at each loss: on the CPU after its step, elsewhere at 16 together, and before anything is saved.
+    """Looks at each loss, of training and validation: on the CPU after its step, elsewhere at 16 together, and
+    before anything is saved.
 
     Args:
         names: key hashes in, the samples' keys out.
@@ -41,16 +43,21 @@ class StopAtNonfinite(Callback):
     ) -> None:
         """Remember the loss; look where that costs nothing, or after enough of them."""
         given = outputs if isinstance(outputs, Mapping) else {"loss": outputs}
-        loss = given.get("loss")
-        is_there = pl_module.device.type == "cpu"  # then reading it waits for nothing, and takes 1 us
-        if loss is None or (is_there and math.isfinite(loss)):
-            return
-        self._kept.append(_Step(trainer.global_step, loss, given.get("losses"), batch["key"]))
-        if is_there or len(self._kept) >= LOOK_EVERY:
-            self.look(trainer)
+        self._add("the loss", trainer, pl_module, given, batch)
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Nothing is validated with spoilt weights."""
+        self.look(trainer)
+
+    def on_validation_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any
+    ) -> None:
+        """The same of a validation whose step gives its losses, as that of TaskModule does."""
+        if isinstance(outputs, Mapping):
+            self._add("the validation loss", trainer, pl_module, outputs, batch)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Before early stopping takes it for a reason, and before it decides what is best."""
         self.look(trainer)
 
     def on_save_checkpoint(
@@ -62,6 +69,17 @@ class StopAtNonfinite(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The last steps count, too."""
         self.look(trainer)
+
+    def _add(
+        self, what: str, trainer: Trainer, module: LightningModule, given: Mapping[str, Any], batch: Any
+    ) -> None:
+        loss = given.get("loss")
+        is_there = module.device.type == "cpu"  # then reading it waits for nothing, and takes 1 us
+        if loss is None or (is_there and math.isfinite(loss)):
+            return
+        self._kept.append(_Step(what, trainer.global_step, loss, given.get("losses"), batch["key"]))
+        if is_there or len(self._kept) >= LOOK_EVERY:
+            self.look(trainer)
 
     def look(self, trainer: Trainer) -> None:
         """Check all losses that are kept.
@@ -77,12 +95,17 @@ class StopAtNonfinite(Callback):
     def _message(self, step: _Step, trainer: Trainer) -> str:
         bad = step.keys if step.losses is None else step.keys[~torch.isfinite(step.losses)]
         bad = bad if bad.numel() else step.keys  # each is finite, their sum is not
-        names = self._names(bad[:NUM_NAMED].tolist())
-        more = f" and {bad.numel() - NUM_NAMED} more" if bad.numel() > NUM_NAMED else ""
+        named = list_samples(self._names, bad)
         rates = sorted({group["lr"] for optimiser in trainer.optimizers for group in optimiser.param_groups})
         return (
-            f"the loss is {step.loss.item()} at step {step.step}. Samples: {', '.join(names)}{more}. Precision "
-            f"{trainer.precision}, learning rate {', '.join(f'{rate:g}' for rate in rates)}. Look at these "
-            "samples first; if they are sound, lower learning_rate, or train with precision: bf16-mixed or 32 "
-            "instead of 16-mixed. detect_anomaly: true names the operation, slowly"
+            f"{step.what} is {step.loss.item()} at step {step.step}. Samples: {named}. "
+            f"Precision {trainer.precision}, learning rate {', '.join(f'{rate:g}' for rate in rates)}. Look at "
+            "these samples first; if they are sound, lower learning_rate, or train with precision: bf16-mixed "
+            "or 32 instead of 16-mixed. detect_anomaly: true names the operation, slowly"
         )
+
+
+def list_samples(names: Callable[[Sequence[int]], list[str]], keys: Tensor) -> str:
+    """Key hashes in, the first few keys out, and how many more there are."""
+    more = f" and {keys.numel() - NUM_NAMED} more" if keys.numel() > NUM_NAMED else ""
+    return ", ".join(names(keys[:NUM_NAMED].tolist())) + more

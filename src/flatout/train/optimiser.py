@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from flatout.config.own_task import is_own_task, own_defaults
 
 FUSED_ON = ("cpu", "cuda", "mps", "xpu")
 """Devices that have the fused kernel of AdamW."""
+OURS = ("learning_rate", "scale_learning_rate", "fused_optimizer")
+"""Settings of the optimiser that is made here."""
 HOOKS = ("on_before_optimizer_step", "configure_gradient_clipping")
 """Where a module of Lightning clips gradients, or reads them."""
 
@@ -76,12 +78,32 @@ def fused_note(config: Config, module: LightningModule, trainer: Trainer, device
     return f"fused_optimizer: {why}; the ordinary one is used" if why is not None and is_told else None
 
 
+def rate_note(config: Config) -> str | None:
+    """Where the rate was to follow the batch and cannot."""
+    if config.scale_learning_rate == "none" or config.loader_for("train").max_tokens is None:
+        return None
+    return "scale_learning_rate: no effect with max_tokens, whose batches differ in samples"
+
+
+def own_optimiser_note(config: Config) -> str | None:
+    """What the user has set for our optimiser where a module makes one of its own."""
+    defaults = _task_defaults(config)
+    names = [name for name in OURS if name in config.model_fields_set]
+    asked = [name for name in names if name not in defaults or getattr(config, name) != defaults[name]]
+    if not asked:
+        return None
+    return (
+        f"{', '.join(asked)}: the module makes an optimiser of its own; no effect, unless it reads them itself"
+    )
+
+
 def scaled_rate(config: Config, num_devices: int) -> float:
     """The learning rate; with `scale_learning_rate: linear` in proportion to the global batch.
 
     It is the config's own at the batch size that the task has by default, on one device, without accumulation.
+    Batches by tokens have no size: the rate stays as it is.
     """
-    if config.scale_learning_rate == "none":
+    if config.scale_learning_rate == "none" or config.loader_for("train").max_tokens is not None:
         return config.learning_rate
     batch_size = config.loader_for("train").batch_size
     global_batch = batch_size * num_devices * config.gradient_accumulation_steps
@@ -90,12 +112,15 @@ def scaled_rate(config: Config, num_devices: int) -> float:
 
 def own_batch(config: Config) -> int:
     """The effective batch of the config's task by default: samples of one step."""
-    if is_own_task(config.task):
-        values = own_defaults(str(config.task), config.config_dir)
-    else:
-        values = list_tasks().get(str(config.task), {})
+    values = _task_defaults(config)
     known: dict[str, Any] = {
         key: values[key] for key in ("batch_size", "gradient_accumulation_steps") if key in values
     }
     plain = load_config(known, environ={})
     return plain.batch_size * plain.gradient_accumulation_steps
+
+
+def _task_defaults(config: Config) -> Mapping[str, Any]:
+    if is_own_task(config.task):
+        return own_defaults(str(config.task), config.config_dir)
+    return list_tasks().get(str(config.task), {})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,9 @@ from flatout.loader.machine import describe_machine
 from flatout.processor import cpu_name
 from flatout.train.checkpoints import FOLDER, LAST
 from flatout.train.data import RunData
+from flatout.train.live import RUNNING
 from flatout.train.plot import Points, write_plot
+from flatout.train.rank_errors import tell_error, told_errors
 from flatout.train.record import RECORD, RECORD_VERSION, EpochRow, Look, RunResult, now_text, write_record
 from flatout.train.watch import Watch
 from flatout.train.weights import BEST, FINAL, read_weights, save_weights
@@ -26,7 +30,7 @@ from flatout.train.weights import BEST, FINAL, read_weights, save_weights
 
 @dataclass
 class Outcome:
-    """A run whose steps are done, or that had to stop. Only its first process writes."""
+    """A run whose steps are done, or that had to stop. Its first process writes; any other, only its error."""
 
     config: Config
     task: str
@@ -65,17 +69,42 @@ class Outcome:
             looks=self.watch.looks,
             rank=self.trainer.global_rank,
         )
-        self._write({**result.to_json(), "status": "finished", "reports": self._reports()})
+        if self.trainer.is_global_zero:
+            self._write({**result.to_json(), "status": "finished", "reports": self._reports()})
         return result
 
     def fail(self, error: BaseException) -> None:
-        """Write down how far the run came, and why it stopped."""
-        is_stopped = isinstance(error, KeyboardInterrupt)
+        """Write down how far the run came, and why it stopped; what other ranks have told comes first."""
+        text = f"{type(error).__name__}: {error}"
+        if not self.trainer.is_global_zero:
+            if isinstance(error, Exception):  # not where the first one was stopped, and this one with it
+                self._fail_beside(text)
+            return
+        others = told_errors(self.folder)
+        if isinstance(error, KeyboardInterrupt) and not others:
+            self._write_end("interrupted", None)
+        else:
+            self._write_end("failed", "; ".join([*others, f"rank 0: {text}"]) if others else text)
+
+    def _fail_beside(self, text: str) -> None:
+        """Of a process that is not the first: the record says it at once, the first may come to no more."""
+        rank, path = self.trainer.global_rank, self.folder / RECORD
+        with suppress(OSError):  # the error itself is raised all the same
+            tell_error(self.folder, rank, text)
+            if not path.exists():
+                self._write_end("failed", f"rank {rank}: {text}")
+                return
+            document = json.loads(path.read_text(encoding="utf-8"))
+            if document["status"] == RUNNING:  # otherwise the first has ended before
+                told = {"status": "failed", "error": f"rank {rank}: {text}", "written_at": now_text()}
+                write_record(path, {**document, **told}, suffix=f".rank{rank}.part")
+
+    def _write_end(self, status: str, error: str | None) -> None:
         self._write(
             {
                 "version": RECORD_VERSION,
-                "status": "interrupted" if is_stopped else "failed",
-                "error": None if is_stopped else f"{type(error).__name__}: {error}",
+                "status": status,
+                "error": error,
                 "folder": self.folder,
                 "task": self.task,
                 "is_fast": self.data.loaders.is_fast,
@@ -88,8 +117,6 @@ class Outcome:
         )
 
     def _write(self, document: dict[str, Any]) -> None:
-        if not self.trainer.is_global_zero:
-            return
         draw(self.folder, self.watch.epochs, self.watch.looks)
         write_record(
             self.folder / RECORD,

@@ -29,11 +29,13 @@ from flatout.train.folder import run_folder
 from flatout.train.largest_batch import find_batch_size, with_batch_size
 from flatout.train.live import LiveRecord
 from flatout.train.loaders import RunLoaders, open_loaders
+from flatout.train.loggers import check_loggers
 from flatout.train.module import TaskModule
-from flatout.train.optimiser import fused_note
+from flatout.train.optimiser import fused_note, own_optimiser_note, rate_note
 from flatout.train.outcome import Outcome, about
 from flatout.train.precision import choose_precision, describe_device
 from flatout.train.progress import epoch_line
+from flatout.train.rank_errors import forget_errors
 from flatout.train.record import CONFIG, RECORD, EpochRow, RunResult
 from flatout.train.speed import compile_in_place, fast_kernels, memory_format
 from flatout.train.task import Augment, Task, load_task
@@ -88,6 +90,7 @@ def fit(
         >>> result.metrics["val_loss"], result.speed.data_wait_share                # doctest: +SKIP
     """
     config, notes = resolve_config(source, overrides=overrides, sets=sets)
+    check_loggers(config)
     run = Run(config, load_task(config), say, on_epoch, shows_bar, on_folder=on_folder)
     run.note(notes)
     run.find_batch_size(source, machine)
@@ -190,6 +193,8 @@ class Run:
             quiet_lightning(),
             run_folder(config.output_dir, continued=continued, is_shared=is_shared) as folder,
         ):
+            if self._is_first:
+                forget_errors(folder)
             if continued is None:
                 self._write_config(folder)
             live = self._live(folder, watch, loaders)
@@ -198,8 +203,7 @@ class Run:
                 trainer = make_trainer(
                     config, self.place, self.precision, folder, loaders, own, self._shows_bar, options, notes
                 )
-            is_ours = isinstance(module, TaskModule)  # others make an optimiser of their own
-            self.note([*notes, fused_note(config, module, trainer, self.place.device) if is_ours else None])
+            self.note([*notes, *self._optimiser_notes(module, trainer)])
             self._say_first(f"run folder: {folder}")
             if self._on_folder is not None and self._is_first:
                 self._on_folder(folder)
@@ -224,6 +228,11 @@ class Run:
                 if continued is None or live.has_begun:  # not over the record of a run that did not go on
                     outcome.fail(error)
                 raise
+
+    def _optimiser_notes(self, module: LightningModule, trainer: Trainer) -> list[str | None]:
+        if type(module).configure_optimizers is not TaskModule.configure_optimizers:
+            return [own_optimiser_note(self.config)]
+        return [fused_note(self.config, module, trainer, self.place.device), rate_note(self.config)]
 
     def _module(self, loaders: RunLoaders) -> LightningModule:
         """The task's module with its weights, compiled; new weights follow from the seed."""

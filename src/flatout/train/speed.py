@@ -16,16 +16,20 @@ from flatout.types import FieldSpec
 
 @contextmanager
 def fast_kernels(config: Config, device: torch.device) -> Iterator[list[str]]:
-    """Precision of float32 products, and what Lightning switches for the whole process, put back at the end.
+    """Precision of float32 products and convolutions, and what Lightning switches for the whole process, put
+    back at the end.
 
     Gives the notes: what was asked for and has no effect here.
     """
     before = torch.get_float32_matmul_precision()
     deterministic = torch.are_deterministic_algorithms_enabled()
     benchmark = torch.backends.cudnn.benchmark
+    is_cuda = device.type == "cuda"
+    convolutions = is_cuda and torch.backends.cudnn.allow_tf32
     notes = []
-    if device.type == "cuda":
+    if is_cuda:
         torch.set_float32_matmul_precision(config.matmul_precision)
+        torch.backends.cudnn.allow_tf32 = config.matmul_precision != "highest"
     else:
         asked = {"matmul_precision", "cudnn_benchmark"} & config.model_fields_set
         notes += [f"{name}: no effect without CUDA" for name in sorted(asked)]
@@ -35,6 +39,8 @@ def fast_kernels(config: Config, device: torch.device) -> Iterator[list[str]]:
         torch.set_float32_matmul_precision(before)
         torch.use_deterministic_algorithms(deterministic)
         torch.backends.cudnn.benchmark = benchmark
+        if is_cuda:
+            torch.backends.cudnn.allow_tf32 = convolutions
 
 
 def wants_benchmark(config: Config, device: torch.device, fields: Mapping[str, FieldSpec]) -> bool:

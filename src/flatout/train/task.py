@@ -43,6 +43,8 @@ class TaskData:
     values: Callable[[str, str], Sequence[Array]] = lambda name, split: ()
     """A field and a split in, the value of each of its samples out: labels, numbers and texts (as UTF-8 bytes),
     which are known without decoding files."""
+    names: Callable[[Sequence[int]], list[str]] = lambda hashes: [str(number) for number in hashes]
+    """`batch["key"]` as whole numbers in, the samples' keys out, for messages."""
 
     def field_of(self, kind: str) -> FieldSpec:
         """The field of this kind, whatever the user calls it; of several, the one that is called like its kind.

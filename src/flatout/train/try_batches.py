@@ -12,7 +12,8 @@ from typing import Any
 
 from flatout.config import Config, load_config
 from flatout.errors import TrainMemoryError
-from flatout.train.cap import cap_memory
+from flatout.train.cap import cap_device, cap_memory
+from flatout.train.device import choose_place
 from flatout.train.engine import memory_explained
 from flatout.train.largest_batch import BUDGET_S, search
 from flatout.train.longest import end_with_longest
@@ -39,7 +40,8 @@ def main(request: Path) -> None:
     """Read what is asked for, write a line for each size that was tried."""
     asked = json.loads(request.read_text(encoding="utf-8"))
     deadline_s = time.monotonic() + BUDGET_S
-    cap_memory(asked["cap_bytes"])
+    cap_device(choose_place(load_config(asked["config"], environ={})).device)
+    cap_memory(asked["cap_bytes"])  # after it: what CUDA itself takes does not count
 
     def fits(size: int) -> bool:
         if time.monotonic() > deadline_s:

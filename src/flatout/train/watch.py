@@ -47,11 +47,19 @@ class Watch(Callback):
         self._train_ns = self._wait_ns = self._counted_wait_ns = 0
         self._last_ns: int | None = None
         self._loss: Tensor | float | None = None
-        self._loss_samples = 0
+        self._loss_samples: float | Tensor = 0
         self._loss_epoch = -1
+        self._seen: float | Tensor = 0
+        """Samples of this rank in the epoch that count, without those of the first step."""
+        self._world, self._rank, self._device = 1, 0, torch.device("cpu")
         self._epoch_start = self._look_start = (0, 0, 0)
         self._cpu_start = self._cpu_looked = (0, 0.0)
         """Clock and CPU seconds after the first step, and at the last look."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Which of the processes this is."""
+        self._world, self._rank = trainer.world_size, trainer.global_rank
+        self._device = trainer.strategy.root_device
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The clock starts; what is waited for the first batch belongs to the first step."""
@@ -60,7 +68,7 @@ class Watch(Callback):
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """A new row of the epoch table."""
-        self._epoch_start = self._totals()
+        self._epoch_start, self._seen = self._totals(), 0
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -68,9 +76,10 @@ class Watch(Callback):
         """Add the step up."""
         now = perf_counter_ns()
         num = int(batch["key"].shape[0])
+        counted = _counted(batch)
         if trainer.current_epoch != self._loss_epoch:  # not at its start: a resumed epoch has none
             self._loss, self._loss_samples, self._loss_epoch = None, 0, trainer.current_epoch
-        self._add_loss(outputs, num, trainer.accumulate_grad_batches)
+        self._add_loss(outputs, counted, trainer.accumulate_grad_batches)
         self._num_steps += 1
         wait_ns = self._waits.total_ns - self._counted_wait_ns
         self._counted_wait_ns = self._waits.total_ns
@@ -81,7 +90,8 @@ class Watch(Callback):
             self._steps_ns.append(now - self._last_ns)
             self._train_ns += now - self._last_ns
             self._wait_ns += wait_ns
-            self._num_samples += num * trainer.world_size  # each rank has as many
+            self._num_samples += num * self._world  # put right at the end of the epoch
+            self._seen = self._seen + counted
         self._last_ns = now
         if self._every and self._num_steps % self._every == 0:
             self._look(trainer, pl_module.device)
@@ -98,8 +108,8 @@ class Watch(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The epoch's row; here the loss is waited for."""
-        samples, train_ns, wait_ns = (a - b for a, b in zip(self._totals(), self._epoch_start, strict=True))
-        loss = self._mean_loss(trainer)
+        loss, samples = self._add_ranks_up()
+        _, train_ns, wait_ns = (a - b for a, b in zip(self._totals(), self._epoch_start, strict=True))
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         row = EpochRow(
             epoch=trainer.current_epoch,
@@ -115,21 +125,24 @@ class Watch(Callback):
             logger.log_metrics({"epoch": row.epoch, **row.numbers()}, step=trainer.global_step)
 
     def state_dict(self) -> dict[str, Any]:
-        """The tables, so that a resumed run has them whole, and the loss of the epoch so far."""
+        """The tables, so that a resumed run has them whole, and the loss of the epoch so far, of all ranks."""
+        loss, samples = self._over_ranks(0.0 if self._loss is None else self._loss, self._loss_samples)
         return {
             "epochs": [asdict(row) for row in self.epochs],
             "looks": [asdict(look) for look in self.looks],
-            "loss": None if self._loss is None else float(self._loss),
-            "loss_samples": self._loss_samples,
+            "loss": loss if samples else None,
+            "loss_samples": samples,
             "loss_epoch": self._loss_epoch,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The rows before the break."""
+        """The rows before the break; the first rank goes on with the sums of all."""
         self.epochs = [EpochRow(**row) for row in state_dict["epochs"]]
         self.looks = [Look(**look) for look in state_dict["looks"]]
-        self._loss = state_dict["loss"]
-        self._loss_samples, self._loss_epoch = state_dict["loss_samples"], state_dict["loss_epoch"]
+        is_first = self._rank == 0
+        self._loss = state_dict["loss"] if is_first else None
+        self._loss_samples = state_dict["loss_samples"] if is_first else 0
+        self._loss_epoch = state_dict["loss_epoch"]
 
     def live_wait_share(self) -> float:
         """Share of training time spent waiting, so far."""
@@ -159,23 +172,33 @@ class Watch(Callback):
     def _totals(self) -> tuple[int, int, int]:
         return self._num_samples, self._train_ns, self._wait_ns
 
-    def _add_loss(self, outputs: Any, num: int, num_accumulated: int) -> None:
+    def _add_loss(self, outputs: Any, counted: int | Tensor, num_accumulated: int) -> None:
         """The loss of the epoch, added up on its device; a CPU has it as a number at once, which costs less."""
         given = outputs if isinstance(outputs, Mapping) else {"loss": outputs}
         if (loss := given.get("loss")) is not None:
             value = float(loss) if loss.device.type == "cpu" else loss.detach()
-            summed = value * (num * num_accumulated)  # Lightning has divided it
+            summed = value * (counted * num_accumulated)  # Lightning has divided it
             self._loss = summed if self._loss is None else self._loss + summed
-            self._loss_samples += num
+            self._loss_samples = self._loss_samples + counted
 
-    def _mean_loss(self, trainer: Trainer) -> float | None:
-        """Over the samples of all ranks; each has seen its own only, and all ask at the same moment."""
-        both = [0.0, 0.0] if self._loss is None else [float(self._loss), float(self._loss_samples)]
-        if trainer.world_size > 1:
-            summed = torch.tensor(both, device=trainer.strategy.root_device)
-            torch.distributed.all_reduce(summed)
-            both = summed.tolist()
-        return both[0] / both[1] if both[1] else None
+    def _add_ranks_up(self) -> tuple[float | None, int]:
+        """Mean loss and number of samples of the epoch, of all ranks: batches by tokens differ in samples."""
+        own = 0.0 if self._loss is None else self._loss
+        loss, num, seen = self._over_ranks(own, self._loss_samples, self._seen)
+        wrong_by = int(seen) - (self._num_samples - self._epoch_start[0])
+        self._num_samples += wrong_by
+        self._look_start = (self._look_start[0] + wrong_by, *self._look_start[1:])
+        return loss / num if num else None, int(seen)
+
+    def _over_ranks(self, *values: float | Tensor) -> list[float]:
+        """Sums over ranks, which all ask at the same moment; here the device is waited for."""
+        own = [float(value) for value in values]
+        if self._world == 1:
+            return own
+        summed = torch.tensor(own, dtype=torch.float64, device=self._device)
+        torch.distributed.all_reduce(summed)
+        found: list[float] = summed.tolist()
+        return found
 
     def _look(self, trainer: Trainer, device: torch.device) -> None:
         samples, train_ns, wait_ns = (a - b for a, b in zip(self._totals(), self._look_start, strict=True))
@@ -199,6 +222,14 @@ class Watch(Callback):
 
     def _rss(self) -> int:
         return int(self._process.memory_info().rss)
+
+
+def _counted(batch: Mapping[str, Tensor]) -> int | Tensor:
+    """Samples of a batch without those that only fill it up; a tensor where only the device knows."""
+    valid = batch.get("valid")
+    if valid is None:
+        return int(batch["key"].shape[0])
+    return int(valid.sum()) if valid.device.type == "cpu" else valid.sum()
 
 
 class DeviceCounters:

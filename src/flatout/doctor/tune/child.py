@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from flatout.config import load_config
 from flatout.doctor.tune.bed import Bed
 from flatout.doctor.tune.setting import Setting
 from flatout.errors import FlatoutError
-from flatout.train.cap import cap_memory
+from flatout.train.cap import cap_device, cap_memory
+from flatout.train.device import choose_place
 from flatout.train.memory import is_out_of_memory
 
 
@@ -26,7 +28,9 @@ def main(request: Path) -> None:
     asked = json.loads(request.read_text(encoding="utf-8"))
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
-        cap_memory(asked["cap_bytes"])
+        with suppress(FlatoutError):  # the first answer tells it
+            cap_device(choose_place(load_config(asked["config"], environ={})).device)
+        cap_memory(asked["cap_bytes"])  # after it: what CUDA itself takes does not count
         bed: list[Bed] = []
         for line in sys.stdin:
             answers.write(json.dumps(_answer(json.loads(line), asked, bed)) + "\n")
