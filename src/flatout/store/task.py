@@ -145,8 +145,8 @@ class ShardTask:
     ) -> None:
         """Make the samples of these rows.
 
-        `at_row` hears the position of each row before it is touched, and -1 when the last is made: a slow
-        disk is not its fault.
+        `at_row` hears the position of each row before it is touched, and -1 when the last is made or a full shard
+        is written: a slow disk is not its fault.
 
         Args:
             before: the writing of the shard before, whose samples are in memory until it is over.
@@ -175,11 +175,11 @@ class ShardTask:
             self._made.append((position, row, samples))
             self._made_bytes += sum([_num_bytes(sample) for _, sample in samples])
             if self._made_bytes >= TOGETHER_BYTES:
-                self._encode_made()
+                self._encode_made(at_row)
         self._clock.add("make", made_ns, len(rows))
         if is_made:
             at_row(-1)
-        self._encode_made()
+        self._encode_made(at_row)
 
     def finish(self) -> Receipt:
         """Write what is left; the receipt is what the journal keeps."""
@@ -212,7 +212,7 @@ class ShardTask:
             measures=self._measures,
         )
 
-    def _encode_made(self) -> None:
+    def _encode_made(self, at_row: Callable[[int], None]) -> None:
         """Check, encode and keep what was made since the last time."""
         encoded: list[list[EncodedSample]] = []
         with self._clock.span("encode"):
@@ -226,7 +226,7 @@ class ShardTask:
         if block is not None:
             self._writer.append_block(block)
         for row_samples in encoded:
-            self._append(row_samples)
+            self._append(row_samples, at_row)
 
     def _encode_block(self) -> EncodedBlock | None:
         """What was made as one block, if each row gave one good sample and no limit is near; else None."""
@@ -270,13 +270,14 @@ class ShardTask:
             for spec in self._setup.fields
         }
 
-    def _append(self, samples: Sequence[EncodedSample]) -> None:
+    def _append(self, samples: Sequence[EncodedSample], at_row: Callable[[int], None]) -> None:
         if self._setup.is_dry:
             self._digests.update({sample.key: sample.digest() for sample in samples})
             return
         num_bytes = sum(sample.num_bytes for sample in samples)
         is_full = self._writer.num_bytes + num_bytes > SEAL_BYTES
         if len(self._writer) and (is_full or self._writer.padded_bytes(samples) > PADDED_BYTES):
+            at_row(-1)
             self._seal()
         for sample in samples:
             self._writer.append(sample)
