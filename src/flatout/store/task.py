@@ -115,6 +115,8 @@ class TaskSetup:
     """Measure the values of every sample that is made, of those that fail the check, too."""
     max_sample_bytes: int = Limits().max_sample_bytes
     """Largest sample, whoever made it: decoders refuse before they allocate, a transform is checked here."""
+    planned_bytes: float = 0.0
+    """Of all samples of the run, before compression: much of it goes past the page cache."""
 
 
 class ShardTask:
@@ -286,7 +288,8 @@ class ShardTask:
         if not len(self._writer):
             return
         with self._clock.span("write"):
-            written = self._writer.put(Path(self._setup.folder), self._number, past_cache=True)
+            folder, planned_bytes = Path(self._setup.folder), self._setup.planned_bytes
+            written = self._writer.put(folder, self._number, planned_bytes=planned_bytes)
         self._written.append(written)
         for name, error in self._writer.largest_errors.items():
             self._errors[name] = max(self._errors.get(name, 0.0), error)
