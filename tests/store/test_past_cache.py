@@ -21,7 +21,7 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatout.store import shard_writer
+from flatout.store import past_cache, shard_writer
 from flatout.store.past_cache import BLOCK_BYTES, PIECE_BYTES, ask_for_direct, in_pieces
 from flatout.store.shard_file import write_hashed
 from flatout.store.shard_writer import ShardWriter
@@ -80,10 +80,10 @@ def test_a_file_is_what_it_would_be_through_the_cache(tmp_path: Path, size: int)
 def test_nothing_of_it_is_in_the_cache(direct_folder: Path) -> None:
     data = some_bytes(4 * PIECE_BYTES + 5)
     shares = {}
-    for past_cache in (False, True):
-        path = direct_folder / str(past_cache)
-        write_hashed(path, [memoryview(data)], past_cache=past_cache)
-        shares[past_cache] = resident_share(path)
+    for is_past in (False, True):
+        path = direct_folder / str(is_past)
+        write_hashed(path, [memoryview(data)], past_cache=is_past)
+        shares[is_past] = resident_share(path)
     assert shares[False] > 0.9
     assert shares[True] < 0.1  # its last, partial block
 
@@ -176,6 +176,15 @@ def test_a_prepare_knows_how_much_it_will_write(
     monkeypatch.setattr(shard_writer, "PAST_CACHE_BYTES", least)
     source.prepare(num_workers=0)
     assert set(went_past) == {is_past}
+
+
+@pytest.mark.parametrize(("kind", "is_past"), [("ext4", True), ("nfs4", False), ("fuse.s3fs", False)])
+def test_no_direct_writes_over_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, went_past: list[bool], kind: str, is_past: bool
+) -> None:
+    monkeypatch.setattr(past_cache, "file_system_of", lambda folder: kind)
+    a_shard(tmp_path, monkeypatch).put(tmp_path, 0, planned_bytes=6 << 20)
+    assert went_past == [is_past]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT])

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.store import checks, layout
+from flatout.store import checks, layout, past_cache
 from flatout.store.block import EncodedBlock
 from flatout.store.compress import compress
 from flatout.store.encode import encode, largest_error
@@ -156,13 +156,14 @@ class ShardWriter:
         tables = self._tables()
         chunked = {spec.name: self._compressed(spec) for spec in self.fields if spec.compression != "none"}
         skeleton, data = self._lay_out(tables, chunked)
+        is_large = planned_bytes * skeleton.size >= PAST_CACHE_BYTES * max(self.num_bytes, 1)
         temporary = temporary_beside(folder / f"{number:06d}.h5")
         try:
             digest = write_hashed(
                 temporary,
                 in_file_order(skeleton, data),
                 safe=self._safe,
-                past_cache=planned_bytes * skeleton.size >= PAST_CACHE_BYTES * max(self.num_bytes, 1),
+                past_cache=is_large and past_cache.suits(folder),
             )
         except BaseException:
             with suppress(OSError):

@@ -147,8 +147,8 @@ class ShardTask:
     ) -> None:
         """Make the samples of these rows.
 
-        `at_row` hears the position of each row before it is touched, and -1 when the last is made or a full shard
-        is written: a slow disk is not its fault.
+        `at_row` hears the position of each row before it is touched, and -1 when the last is made or a full
+        shard is written: a slow disk is not its fault.
 
         Args:
             before: the writing of the shard before, whose samples are in memory until it is over.
