@@ -354,6 +354,26 @@ def test_a_failure_while_a_shard_is_written_behind_is_told(tmp_path: Path) -> No
             written.result()
 
 
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_a_failure_leaves_no_temporary_file_of_the_shards_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_behind: bool
+) -> None:
+    monkeypatch.setattr(tasks, "SEAL_BYTES", 100)
+    task = ShardTask(setup_of(tmp_path), 7)
+    task.feed([good("a", 20), good("bb", 20)])
+    assert len(list(tmp_path.iterdir())) == 1  # the first shard, without a name yet
+
+    def full(*arguments: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ShardWriter, "put", full)
+    with ThreadPoolExecutor(1) as writing, ThreadPoolExecutor(1) as disk:
+        finish = task.finish_behind(writing, disk)[1].result if is_behind else task.finish
+        with pytest.raises(OSError, match="space"):
+            finish()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_huge_sample_is_written_before_the_next_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -274,12 +274,16 @@ class WrittenShard:
                 check_through_libhdf5(self.temporary, self.fields, self.meta)
             self.temporary.replace(folder / self.meta.file)
         except BaseException:
-            with suppress(OSError):
-                self.temporary.unlink()
+            self.drop()
             raise
         if self.safe:
             sync_folder(folder)
         return self.meta
+
+    def drop(self) -> None:
+        """Remove what has no name yet."""
+        with suppress(OSError):
+            self.temporary.unlink()
 
 
 def _padded(array: Array, shape: tuple[int, ...]) -> Array:

@@ -185,8 +185,7 @@ class ShardTask:
 
     def finish(self) -> Receipt:
         """Write what is left; the receipt is what the journal keeps."""
-        self._seal()
-        return self._settle()
+        return self._settle(self._seal)
 
     def finish_behind(self, writing: Executor, disk: Executor) -> tuple[Future[None], Future[Receipt]]:
         """Write what is left in `writing`, and make it last in `disk`: the next task may begin meanwhile."""
@@ -194,13 +193,18 @@ class ShardTask:
         written = writing.submit(self._seal)
         if is_huge:  # one sample that is larger than any shard should be: the next may be so, too
             wait([written])
-        return written, disk.submit(self._settle, written)
+        return written, disk.submit(self._settle, written.result)
 
-    def _settle(self, written: Future[None] | None = None) -> Receipt:
-        if written is not None:
-            written.result()
-        with self._clock.span("sync"):
-            shards = tuple(shard.settle() for shard in self._written)
+    def _settle(self, write: Callable[[], None]) -> Receipt:
+        """Make last what `write` leaves; after a failure no temporary file stays."""
+        try:
+            write()
+            with self._clock.span("sync"):
+                shards = tuple(shard.settle() for shard in self._written)
+        except BaseException:
+            for shard in self._written:
+                shard.drop()
+            raise
         return Receipt(
             task=self._number,
             shards=shards,
