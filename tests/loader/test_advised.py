@@ -12,6 +12,7 @@ from tests.train.tiny import write_rows
 
 from flatout.cli.main import main
 from flatout.config import Config, load_config, to_yaml
+from flatout.errors import ConfigError
 from flatout.loader.advised import prepare_command
 
 FILE = {"manifest": "scans", "preprocessed_data_dir": "store", "fields": {"image": {"kind": "image"}}}
@@ -46,6 +47,36 @@ def test_what_the_run_was_told_beside_it_is_named(path: Path, sets: list[str], t
     again = load_config(path, sets=[word for before, word in pairwise(words) if before == "--set"])
     assert again.fields == config.fields
     assert again.splits == config.splits
+
+
+@pytest.mark.parametrize("wrong", [{"batch_size": -3}, {"splits": {"seed": "many"}}])
+def test_a_file_that_is_good_only_with_what_the_run_was_told(path: Path, wrong: dict[str, Any]) -> None:
+    """The command holds all that is set, so that it is good, too."""
+    path.write_text(to_yaml({**FILE, **wrong}))
+    config = load_config(path, sets=["batch_size=4", "splits.seed=3", "task=segmentation", "fields.mask=null"])
+    words = shlex.split(prepare_command(path, config))
+    assert words[:4] == ["flatout", "prepare", "--config", str(path)]
+    again = load_config(path, sets=[word for before, word in pairwise(words) if before == "--set"])
+    assert again.batch_size == 4
+    assert again.fields == config.fields
+    assert again.splits == config.splits
+    assert again.manifest == config.manifest
+
+
+def test_a_file_whose_task_was_overridden_is_compared_with_the_other(path: Path) -> None:
+    path.write_text(to_yaml({**FILE, "task": "segmentatoin"}))
+    with pytest.raises(ConfigError):
+        load_config(path)
+    config = load_config(path, sets=["task=segmentation"])
+    assert prepare_command(path, config) == f"flatout prepare --config {path} --set task=segmentation"
+
+
+def test_a_file_that_is_gone(path: Path) -> None:
+    config = load_config(path)
+    path.unlink()
+    command = prepare_command(path, config)
+    assert command.startswith(f"flatout prepare --config {path} ")
+    assert "--set fields.image.kind=image" in command
 
 
 @pytest.mark.parametrize("source", [{}, {"task": "segmentation"}, Config(task="segmentation")])

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 
 from flatout.config import load_config
 from flatout.errors import ConfigError, LoaderError, StoreMissingError
+from flatout.loader import create
 from flatout.loader.create import create_dataloaders, create_task_dataloaders
 from flatout.loader.loader import FastDataLoader
 from flatout.loader.machine import Machine
@@ -35,6 +36,17 @@ def test_a_config_a_dict_and_a_file_are_the_same(prepared: dict[str, Any], tmp_p
     found = [create_dataloaders(source) for source in (prepared, load_config(prepared), path, str(path))]
     lengths = {tuple(len(loader) for loader in loaders if loader is not None) for loaders in found}
     assert len(lengths) == 1
+
+
+def test_nobody_resolves_the_file_again_unless_a_message_names_the_command(
+    prepared: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(prepared))
+    made: list[Any] = []
+    monkeypatch.setattr(create, "prepare_command", lambda *of: made.append(of) or "flatout prepare")
+    create_dataloaders(path)
+    assert made == []
 
 
 def test_they_unpack_and_iterate(prepared: dict[str, Any]) -> None:

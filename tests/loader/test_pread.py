@@ -15,7 +15,7 @@ import torch
 from tests.loader.breaking import NUM_ITEMS, bytes_of, key_hashes, make_store
 
 from flatout.errors import LoaderError
-from flatout.loader import pread
+from flatout.loader import kept, pread
 from flatout.loader import preload as preloading
 from flatout.loader.fetch import ReadRule
 from flatout.loader.loader import FastDataLoader
@@ -24,6 +24,7 @@ from flatout.loader.mount import choose_io, open_as
 from flatout.loader.pread import MAX_OPEN, Files
 from flatout.loader.preload import preload
 from flatout.loader.samples import SampleReader
+from flatout.loader.sweep import Sweep
 from flatout.loader.told_files import ToldFiles
 from flatout.store import StoreReader
 
@@ -105,12 +106,20 @@ def test_more_than_the_memory_is_read_by_calls(tmp_path: Path, num_bytes: int, w
 
 
 @pytest.mark.skipif(not MAPS.exists(), reason="needs the list of this process's maps")
-def test_nothing_is_mapped(fresh: StoreReader) -> None:
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_nothing_is_mapped(fresh: StoreReader, monkeypatch: pytest.MonkeyPatch, num_workers: int) -> None:
+    """Not by the sweep of a cold split either, which goes with producers."""
+    monkeypatch.setattr(kept, "MIN_BYTES", 1)
     positions = np.arange(len(fresh))
     reader = SampleReader(fresh, positions, list(fresh.fields), ReadRule(io="pread"))
-    seen = []
-    for _ in loader_of(fresh, "pread"):
+    loader, seen = loader_of(fresh, "pread", num_workers=num_workers), []
+    for _ in loader:
         reader.read(positions[:3])
+        seen.append(str(fresh.folder) in MAPS.read_text())
+    if num_workers and Sweep.can_look():
+        swept = loader._kept._sweep
+        assert swept is not None
+        swept._thread.join(10)
         seen.append(str(fresh.folder) in MAPS.read_text())
     assert seen == [False] * len(seen)
     next(iter(loader_of(fresh, "mmap")))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,12 +51,16 @@ def large_extents(store: StoreReader) -> list[Extent]:
     return list(extents_of(store, store.numbers["shard"], ["image"]))
 
 
-def missing(extents: list[Extent]) -> list[Extent]:
+def missing(extents: list[Extent]) -> list[tuple[Path, int]]:
     """Pages of these that are not in memory."""
-    pages = [
-        Extent(extent.path, at, at + 2) for extent in extents for at in range(extent.start, extent.stop, 4096)
-    ]
-    return [page for page in pages if sweep._is_missing(page)]
+    pages = [(extent.path, at) for extent in extents for at in range(extent.start, extent.stop, 4096)]
+    return [page for page in pages if sweep.is_missing(*page)]
+
+
+def run_here(store: StoreReader, fields: tuple[str, ...] = ("image", "label"), num_bytes: int = 1) -> None:
+    """A whole sweep, in this thread."""
+    shards = store.numbers["shard"]
+    sweep._sweep(store, shards, fields, num_bytes, threading.Event(), threading.Event())
 
 
 def sweeps() -> set[threading.Thread]:
@@ -62,8 +70,9 @@ def sweeps() -> set[threading.Thread]:
 def test_all_of_a_cold_split_comes_into_memory(cold_store: StoreReader) -> None:
     extents = large_extents(cold_store)
     assert missing(extents)
-    running = Sweep(cold_store, cold_store.numbers["shard"], cold_store.fields)
-    assert wait_until(lambda: not running.is_under_way)
+    running = Sweep(cold_store, cold_store.numbers["shard"], cold_store.fields, num_bytes=1)
+    assert wait_until(lambda: not running._thread.is_alive())
+    assert not running.is_under_way
     assert wait_until(lambda: not missing(extents))
 
 
@@ -71,14 +80,15 @@ def test_a_loader_begins_it_once(cold_store: StoreReader, monkeypatch: pytest.Mo
     begun: list[tuple[str, ...]] = []
     whole = sweep._sweep
 
-    def counted(store: StoreReader, shards: np.ndarray, fields: tuple[str, ...], stop: threading.Event) -> None:
+    def counted(store: StoreReader, shards: np.ndarray, fields: tuple[str, ...], *others: Any) -> None:
         begun.append(fields)
-        whole(store, shards, fields, stop)
+        whole(store, shards, fields, *others)
 
     monkeypatch.setattr(sweep, "_sweep", counted)
     loader = FastDataLoader(cold_store, 4, shuffle=True, read=ReadRule(fields=("image", "label")))
     for _ in range(3):
         assert sum(len(batch["label"]) for batch in loader) == len(loader.dataset)
+        assert wait_until(lambda: not sweeps())
         loader.close()  # the next epoch has another stream
     assert begun == [("image", "label")]
 
@@ -103,7 +113,7 @@ def test_what_does_not_fit_is_left(cold_store: StoreReader, monkeypatch: pytest.
     monkeypatch.setattr(sweep, "describe_machine", lambda **options: machine)
     announced: list[Extent] = []
     monkeypatch.setattr(sweep, "_announce", lambda extent, stop: announced.append(extent))
-    sweep._sweep(cold_store, cold_store.numbers["shard"], tuple(cold_store.fields), threading.Event())
+    run_here(cold_store)
     assert announced == []
 
 
@@ -112,7 +122,7 @@ def test_what_is_in_memory_is_left(cold_store: StoreReader, monkeypatch: pytest.
         path.read_bytes()
     announced: list[Extent] = []
     monkeypatch.setattr(sweep, "_announce", lambda extent, stop: announced.append(extent))
-    sweep._sweep(cold_store, cold_store.numbers["shard"], ("image",), threading.Event())
+    run_here(cold_store, ("image",))
     assert announced == []
 
 
@@ -160,8 +170,68 @@ def test_it_ends_with_its_loader(cold_store: StoreReader, how: str, monkeypatch:
 def test_a_file_that_is_gone_is_left_to_whoever_reads_it(
     cold_store: StoreReader, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shards = cold_store.numbers["shard"]
     large_extents(cold_store)[0].path.unlink()
     with caplog.at_level("DEBUG", "flatout.loader.sweep"):
-        sweep._sweep(cold_store, shards, tuple(cold_store.fields), threading.Event())
+        run_here(cold_store)
     assert "not all of the split could be announced" in caplog.text
+
+
+def test_what_cannot_fit_is_not_even_opened(cold_store: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = replace(describe_machine(look_for_gpu=False), free_bytes=1 << 10)
+    monkeypatch.setattr(sweep, "describe_machine", lambda **options: machine)
+    opened: list[int] = []
+    monkeypatch.setattr(cold_store, "shard", opened.append)
+    run_here(cold_store, num_bytes=1 << 30)
+    assert opened == []
+
+
+def test_a_field_that_is_loaded_does_not_hide_a_cold_one(
+    cold_store: StoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The labels of every shard have been read, the images have not."""
+    monkeypatch.setattr(sweep, "NUM_LOOKS", 4)
+    extents = list(extents_of(cold_store, cold_store.numbers["shard"], ["label", "image"]))
+    assert len(extents) == 8
+    for extent in extents[::2]:
+        descriptor = os.open(extent.path, os.O_RDONLY)
+        os.preadv(descriptor, [bytearray(extent.size)], extent.start)
+        os.close(descriptor)
+    assert is_cold(extents)
+
+
+def test_nothing_is_cold_of_nothing() -> None:
+    assert not is_cold([])
+
+
+def test_it_ends_while_it_opens_shards(cold_store: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    extent, seen = large_extents(cold_store)[0], threading.Event()
+
+    def endless(*of: object) -> Iterator[Extent]:
+        while True:
+            seen.set()
+            yield extent
+            time.sleep(0.01)
+
+    monkeypatch.setattr(sweep, "extents_of", endless)
+    running = Sweep(cold_store, cold_store.numbers["shard"], cold_store.fields, num_bytes=1)
+    assert seen.wait(10)
+    assert not running.is_under_way  # nothing is announced yet
+    assert not running.close()
+    assert not running._thread.is_alive()
+
+
+def test_one_that_was_cut_off_is_begun_again(cold_store: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peek at the first batch and a close do not cost the first epoch its sweep."""
+    begun: list[threading.Event] = []
+
+    def waiting(*arguments: Any) -> None:
+        stop = arguments[-2]
+        begun.append(stop)
+        stop.wait(10)
+
+    monkeypatch.setattr(sweep, "_sweep", waiting)
+    loader = FastDataLoader(cold_store, 4)
+    for _ in range(2):
+        next(iter(loader))
+        loader.close()
+    assert len(begun) == 2

@@ -249,6 +249,8 @@ def test_take_and_rows_agree(tmp_path_factory: pytest.TempPathFactory, data: st.
     taken = manifest.take(indices)
     assert taken.rows(range(len(taken))) == manifest.rows(indices)
     np.testing.assert_array_equal(taken.digests(["file", "age"]), manifest.digests(["file", "age"])[indices])
+    for columns in (["file", "age"], ["age"], []):
+        np.testing.assert_array_equal(manifest.digests(columns, indices), taken.digests(columns))
 
 
 def test_digests_ignore_other_columns_and_order(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from flatout.source import Manifest, SourceFile, look, rows_that_moved, scan, scan_rows
+from flatout.source import manifest as manifests
 from flatout.source.files import hash_file
 
 OLD_S = 1_600_000_000
@@ -248,6 +249,27 @@ def test_hash_of_a_file_is_of_all_its_bytes(tmp_path: Path) -> None:
     data = np.random.default_rng(0).bytes((2 << 20) + 17)
     write(tmp_path / "a", data)
     assert hash_file(tmp_path / "a") == blake3(data).hexdigest()
+
+
+def test_rows_are_hashed_once_and_by_their_columns_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though every file is new, so that its content counts, too."""
+    monkeypatch.setattr(scan, "SCAN_ROWS", 3)
+    names = [f"f{n}" for n in range(5)]
+    for name in names:
+        (tmp_path / name).write_bytes(name.encode())
+    manifest = manifest_of(tmp_path, file=names, note=["x"] * 5)
+    hashed: list[tuple[int, list[str]]] = []
+    digest_rows = manifests.digest_rows
+
+    def noting(table: Any, *others: Any) -> Any:
+        hashed.append((table.num_rows, table.column_names))
+        return digest_rows(table, *others)
+
+    monkeypatch.setattr(manifests, "digest_rows", noting)
+    assert scanned(manifest).by_content.all()
+    assert hashed == [(3, ["file"]), (2, ["file"])]
 
 
 def test_spreading_the_work_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

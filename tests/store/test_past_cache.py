@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatout.store import shard_writer
+from flatout.store import past_cache, shard_writer
 from flatout.store.past_cache import BLOCK_BYTES, PIECE_BYTES, ask_for_direct, in_pieces
 from flatout.store.shard_file import write_hashed
 from flatout.store.shard_writer import ShardWriter
@@ -79,10 +80,10 @@ def test_a_file_is_what_it_would_be_through_the_cache(tmp_path: Path, size: int)
 def test_nothing_of_it_is_in_the_cache(direct_folder: Path) -> None:
     data = some_bytes(4 * PIECE_BYTES + 5)
     shares = {}
-    for past_cache in (False, True):
-        path = direct_folder / str(past_cache)
-        write_hashed(path, [memoryview(data)], past_cache=past_cache)
-        shares[past_cache] = resident_share(path)
+    for is_past in (False, True):
+        path = direct_folder / str(is_past)
+        write_hashed(path, [memoryview(data)], past_cache=is_past)
+        shares[is_past] = resident_share(path)
     assert shares[False] > 0.9
     assert shares[True] < 0.1  # its last, partial block
 
@@ -124,7 +125,7 @@ def test_a_disk_that_refuses_only_the_write(direct_folder: Path, monkeypatch: py
 
 
 def a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShardWriter:
-    """One of 6 MiB, which counts as large."""
+    """One of 6 MiB, which counts as a large store."""
     monkeypatch.setattr(shard_writer, "PAST_CACHE_BYTES", PIECE_BYTES)
     writer = ShardWriter((FieldSpec("x", "array", "uint8", (6 << 20,)),))
     writer.append(writer.encode("k", 1, -1, {"x": np.frombuffer(some_bytes(6 << 20), np.uint8)}))
@@ -133,10 +134,57 @@ def a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShardWriter:
 
 def test_a_shard_is_the_same_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = a_shard(tmp_path, monkeypatch).put(tmp_path, 0).settle()
-    past = a_shard(tmp_path, monkeypatch).put(tmp_path, 0, past_cache=True).settle()
+    past = a_shard(tmp_path, monkeypatch).put(tmp_path, 0, planned_bytes=6 << 20).settle()
     assert past == usual
     assert [path.name for path in tmp_path.iterdir()] == [usual.file]
     assert blake3((tmp_path / usual.file).read_bytes()).hexdigest() == usual.blake3
+
+
+@pytest.fixture
+def went_past(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each shard that is written was to go past the cache."""
+    noted: list[bool] = []
+
+    def noting(*arguments: Any, **options: Any) -> str:
+        noted.append(options["past_cache"])
+        return write_hashed(*arguments, **options)
+
+    monkeypatch.setattr(shard_writer, "write_hashed", noting)
+    return noted
+
+
+@pytest.mark.parametrize(
+    ("compression", "num_planned", "is_past"),
+    [("none", 20, False), ("none", 53, False), ("none", 54, True), ("zstd", 54, False), ("zstd", 10**6, True)],
+)
+def test_the_size_of_the_run_decides_not_that_of_a_shard(
+    tmp_path: Path, went_past: list[bool], compression: str, num_planned: int, is_past: bool
+) -> None:
+    """Few large samples are a small store; samples that are compressed count as they are stored."""
+    num_bytes = 20_000_000
+    spec = FieldSpec("x", "array", "uint8", (num_bytes,), compression=compression)
+    writer = ShardWriter((spec,))
+    writer.append(writer.encode("k", 1, -1, {"x": np.zeros(num_bytes, np.uint8)}))
+    writer.put(tmp_path, 0, planned_bytes=num_planned * num_bytes)
+    assert went_past == [is_past]
+
+
+@pytest.mark.parametrize(("least", "is_past"), [(1 << 30, False), (1, True)])
+def test_a_prepare_knows_how_much_it_will_write(
+    source: Any, monkeypatch: pytest.MonkeyPatch, went_past: list[bool], least: int, is_past: bool
+) -> None:
+    monkeypatch.setattr(shard_writer, "PAST_CACHE_BYTES", least)
+    source.prepare(num_workers=0)
+    assert set(went_past) == {is_past}
+
+
+@pytest.mark.parametrize(("kind", "is_past"), [("ext4", True), ("nfs4", False), ("fuse.s3fs", False)])
+def test_no_direct_writes_over_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, went_past: list[bool], kind: str, is_past: bool
+) -> None:
+    monkeypatch.setattr(past_cache, "file_system_of", lambda folder: kind)
+    a_shard(tmp_path, monkeypatch).put(tmp_path, 0, planned_bytes=6 << 20)
+    assert went_past == [is_past]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
@@ -150,7 +198,7 @@ def test_a_disk_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "write", failing)
     with pytest.raises(OSError, match=os.strerror(number)) as caught:
-        writer.put(tmp_path, 0, past_cache=True)
+        writer.put(tmp_path, 0, planned_bytes=6 << 20)
     assert caught.value.errno == number
     assert list(tmp_path.iterdir()) == []
 
@@ -176,7 +224,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_disk_that_is_really_full(full_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OSError, match="No space left") as caught:
-        a_shard(full_disk, monkeypatch).put(full_disk, 0, past_cache=True)
+        a_shard(full_disk, monkeypatch).put(full_disk, 0, planned_bytes=6 << 20)
     assert caught.value.errno == errno.ENOSPC
     assert {path.name for path in full_disk.iterdir()} <= {"ballast", "lost+found"}
 
@@ -189,7 +237,7 @@ def test_a_limit_in_the_middle_of_a_piece(tmp_path: Path, monkeypatch: pytest.Mo
     resource.setrlimit(resource.RLIMIT_FSIZE, (PIECE_BYTES + 5_000, before[1]))
     try:
         with pytest.raises(OSError, match="File too large"):
-            a_shard(tmp_path, monkeypatch).put(tmp_path, 0, past_cache=True)
+            a_shard(tmp_path, monkeypatch).put(tmp_path, 0, planned_bytes=6 << 20)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)

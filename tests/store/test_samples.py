@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatout.errors import ManifestError
+from flatout.errors import ManifestError, StoreCorruptError
 from flatout.source import hash_key
+from flatout.store import layout, samples
 from flatout.store.metadata import ShardMeta
 from flatout.store.samples import (
     RowFinder,
@@ -48,6 +49,26 @@ def test_shards_say_what_they_hold(tmp_path: Path, write_shard: Callable[..., An
     assert table["length_text"].to_pylist() == [2, 3, 1]
     assert len(set(table["digest"].to_pylist())) == 3
     assert samples_of_shards(tmp_path, [], FIELDS).schema == table.schema == empty_samples(FIELDS).schema
+
+
+@pytest.mark.parametrize(("data", "offsets"), [(b"a\xff", [0, 1, 2]), (b"ab", [0, 1, 9])])
+def test_keys_that_cannot_be_read(data: bytes, offsets: list[int]) -> None:
+    """Bytes that are no text, and places outside of them: the one message is true of both."""
+
+    class Forged:
+        tables: ClassVar = {
+            layout.KEY_BYTES: np.frombuffer(data, np.uint8),
+            layout.KEY_OFFSETS: np.array(offsets, np.int64),
+        }
+
+        def __len__(self) -> int:
+            return len(offsets) - 1
+
+        def damaged(self, reason: str) -> StoreCorruptError:
+            return StoreCorruptError(reason, reason)
+
+    with pytest.raises(StoreCorruptError, match="its keys cannot be read: "):
+        samples._keys(Forged())  # type: ignore[arg-type]
 
 
 def test_pieces_belong_to_their_row() -> None:

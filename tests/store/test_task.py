@@ -19,6 +19,7 @@ from flatout.source import hash_key
 from flatout.store import task as tasks
 from flatout.store.metadata import ShardMeta
 from flatout.store.shard_reader import ShardReader
+from flatout.store.shard_writer import ShardWriter
 from flatout.store.task import (
     BadRow,
     Receipt,
@@ -178,6 +179,28 @@ def test_a_shard_is_sealed_before_it_grows_too_large(tmp_path: Path, monkeypatch
     assert receipt.bytes_out == sum(path.stat().st_size for path in tmp_path.iterdir())
 
 
+def test_no_row_is_under_way_while_a_full_shard_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow disk must not look like a row that takes too long."""
+    monkeypatch.setattr(tasks, "SEAL_BYTES", 100)
+    monkeypatch.setattr(tasks, "TOGETHER_BYTES", 1)
+    heard: list[int] = []
+    while_written: list[int] = []
+    put = ShardWriter.put
+
+    def noting(*arguments: Any, **options: Any) -> Any:
+        while_written.append(heard[-1])
+        return put(*arguments, **options)
+
+    monkeypatch.setattr(ShardWriter, "put", noting)
+    task = ShardTask(setup_of(tmp_path), 0)
+    task.feed([good(f"k{n}", 15) for n in range(4)], heard.append)
+    task.finish()
+    assert while_written == [-1] * 4
+    assert [position for position in heard if position >= 0] == [0, 1, 2, 3]
+
+
 def test_the_pieces_of_a_row_stay_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "SEAL_BYTES", 100)
     task = ShardTask(setup_of(tmp_path), 0)
@@ -329,6 +352,26 @@ def test_a_failure_while_a_shard_is_written_behind_is_told(tmp_path: Path) -> No
             settled.result()
         with pytest.raises(FileNotFoundError):
             written.result()
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_a_failure_leaves_no_temporary_file_of_the_shards_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_behind: bool
+) -> None:
+    monkeypatch.setattr(tasks, "SEAL_BYTES", 100)
+    task = ShardTask(setup_of(tmp_path), 7)
+    task.feed([good("a", 20), good("bb", 20)])
+    assert len(list(tmp_path.iterdir())) == 1  # the first shard, without a name yet
+
+    def full(*arguments: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(ShardWriter, "put", full)
+    with ThreadPoolExecutor(1) as writing, ThreadPoolExecutor(1) as disk:
+        finish = task.finish_behind(writing, disk)[1].result if is_behind else task.finish
+        with pytest.raises(OSError, match="space"):
+            finish()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_huge_sample_is_written_before_the_next_is_made(

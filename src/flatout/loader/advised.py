@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from flatout.config import Config, resolve_config
 from flatout.config.source import SourceSettings
+from flatout.errors import ConfigError
 
 Source = Config | Mapping[str, Any] | str | Path
 """A Config, a dict, or the path of a config file."""
+Command = Callable[[], str]
+"""What prepares a store; asked for where a message names it."""
 NAMED = ("task", "label_set")
 """What brings fields of its own: named first, and compared with."""
 STORE = "preprocessed_data_dir"
@@ -22,19 +25,19 @@ def prepare_command(source: Source, config: Config) -> str:
     """What to type to prepare the store of a config.
 
     Options and `--set` of the run are no part of its file: without them the store would be made elsewhere, or
-    never be up to date.
+    never be up to date. Where the file cannot be read without them, all that is set is named.
     """
     given: Source
     if isinstance(source, str | Path):
         start, given = f"flatout prepare --config {shlex.quote(str(source))}", source
-        where, named = [], _named(config, resolve_config(source)[0])
+        where, named = [], _named(config, _alone(source))
     else:
         start = f"flatout prepare {config.manifest if isinstance(config.manifest, str) else 'MANIFEST'}"
         where, named = [config.preprocessed_data_dir], _named(config, None)
         given = source if source else {"manifest": config.manifest, STORE: config.preprocessed_data_dir}
     # A dict or Config of Python's has no command line beside it.
     is_compared = isinstance(source, str | Path) or not source
-    changed = dict(_changed(config, resolve_config(given, overrides=named)[0])) if is_compared else {}
+    changed = dict(_changed(config, _alone(given, named))) if is_compared else {}
     if STORE in changed:
         where = [changed.pop(STORE)]
     place = [f" --output-dir {shlex.quote(str(folder))}" for folder in where if folder]
@@ -48,10 +51,26 @@ def _named(config: Config, own: Config | None) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value and value != getattr(own, name, None)}
 
 
-def _changed(config: Config, own: Config) -> Iterator[tuple[str, Any]]:
-    """What a store is made from and with, by dotted name, where it is not as in `own`; None: left out."""
-    keys = {*SourceSettings.model_fields, STORE} - set(NAMED)
-    here, there = (dict(_leaves(each.model_dump(mode="json", include=keys))) for each in (config, own))
+def _alone(source: Source, named: Mapping[str, Any] | None = None) -> Config | None:
+    """What a source is by itself; None: it is good only with what the run was told beside it."""
+    try:
+        return resolve_config(source, overrides=named)[0]
+    except (ConfigError, OSError):
+        return None
+
+
+def _changed(config: Config, own: Config | None) -> Iterator[tuple[str, Any]]:
+    """What a store is made from and with, by dotted name, where it is not as in `own`; None: left out.
+
+    Without `own` all that is set: any of it may be what makes the file a good one.
+    """
+    there: dict[str, Any] = {}
+    if own is None:
+        kinds = {f"fields.{name}.kind": section.kind for name, section in config.fields.items()}
+        here = kinds | dict(_leaves(config.model_dump(mode="json", exclude=set(NAMED), exclude_unset=True)))
+    else:
+        keys = {*SourceSettings.model_fields, STORE} - set(NAMED)
+        here, there = (dict(_leaves(each.model_dump(mode="json", include=keys))) for each in (config, own))
     for name, value in here.items():
         field = name.rpartition(".")[0]
         if name in there and there[name] == value:

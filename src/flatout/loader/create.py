@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from flatout.config import Config, list_tasks, load_config
 from flatout.errors import ConfigError, LoaderError, StoreMissingError
+from flatout.loader.advised import Command
 from flatout.loader.advised import Source as Source
 from flatout.loader.advised import prepare_command as prepare_command
 from flatout.loader.build import Builder, FastBuilder, Loader, StandardBuilder
@@ -51,7 +53,7 @@ def create_dataloaders(
         >>> for batch in train: step(batch["image"], batch["label"])                # doctest: +SKIP
     """
     config = load_config(source)
-    builder = choose_builder(config, machine or describe_machine(), prepare_command(source, config))
+    builder = choose_builder(config, machine or describe_machine(), partial(prepare_command, source, config))
     builder.augment = augment
     return build_all(builder)
 
@@ -74,12 +76,12 @@ def create_task_dataloaders(
     config = load_config(source, overrides={"task": task})
     if config.task is None:
         raise ConfigError(f"no task: set 'task' in the config or name one of: {', '.join(list_tasks())}")
-    builder = choose_builder(config, machine or describe_machine(), prepare_command(source, config))
+    builder = choose_builder(config, machine or describe_machine(), partial(prepare_command, source, config))
     builder.augment = augment
     return build_all(builder)
 
 
-def choose_builder(config: Config, machine: Machine, command: str) -> Builder:
+def choose_builder(config: Config, machine: Machine, command: Command) -> Builder:
     """What makes the loaders: over the store, or over the raw files.
 
     Args:
@@ -92,7 +94,7 @@ def choose_builder(config: Config, machine: Machine, command: str) -> Builder:
     if folder is None or not has_store or config.use_fast_loader is False:
         builder = StandardBuilder(config, RawSource(config), machine)
         if not has_store and config.use_fast_loader == "auto":
-            builder.notes.append(f"no store yet: raw files are decoded in every epoch; '{command}' makes one")
+            builder.notes.append(f"no store yet: raw files are decoded in every epoch; '{command()}' makes one")
         return builder
     store = StoreReader(folder)
     refuse_stale(store, config, command)
@@ -110,7 +112,7 @@ def build_all(builder: Builder) -> Loaders:
     return loaders
 
 
-def refuse_stale(store: StoreReader, config: Config, command: str) -> None:
+def refuse_stale(store: StoreReader, config: Config, command: Command) -> None:
     """Serve nothing that the config does not ask for; lesser differences go to the log as warnings.
 
     Raises:
@@ -118,19 +120,19 @@ def refuse_stale(store: StoreReader, config: Config, command: str) -> None:
     """
     found = compare_with_config(store, config)
     for doubt in found.doubts:
-        _log.warning("%s: %s. '%s' brings it up to date", store.folder, doubt, command)
+        _log.warning("%s: %s. '%s' brings it up to date", store.folder, doubt, command())
     if found.changes:
         raise LoaderError(
             f"{store.folder} was made with other settings than the config has: {'; '.join(found.changes)}. "
-            f"'{command}' brings it up to date (with --accept-fingerprint it keeps the samples as they are); "
+            f"'{command()}' brings it up to date (with --accept-fingerprint it keeps the samples as they are); "
             "use_fast_loader: false reads the raw files instead"
         )
 
 
-def _no_store(folder: Path | None, command: str) -> Exception:
+def _no_store(folder: Path | None, command: Command) -> Exception:
     if folder is None:
         return ConfigError("use_fast_loader: true needs preprocessed_data_dir, the folder of the store")
     return StoreMissingError(
-        f"there is no store at {folder}, and use_fast_loader is true. Prepare it once: '{command}'. With "
+        f"there is no store at {folder}, and use_fast_loader is true. Prepare it once: '{command()}'. With "
         "use_fast_loader: auto the raw files are read until then"
     )

@@ -78,14 +78,16 @@ class Kept:
         fetcher = self._fetcher
         if self._sweep is not None or fetcher is None or not (fetcher.announces and Sweep.can_look()):
             return self._sweep
-        if fetcher.bytes_per_row * len(positions) >= MIN_BYTES:
-            self._sweep = Sweep(store, store.numbers["shard"][positions], self._fields(store))
+        num_bytes = fetcher.bytes_per_row * len(positions)
+        if num_bytes >= MIN_BYTES:
+            shards = store.numbers["shard"][positions]
+            self._sweep = Sweep(fetcher.store, shards, self._fields(store), num_bytes)
         return self._sweep
 
     def close(self) -> None:
-        """End what runs."""
-        if self._sweep is not None:
-            self._sweep.close()
+        """End what runs; a sweep that had not come to its end is begun again with the next stream."""
+        if self._sweep is not None and not self._sweep.close():
+            self._sweep = None
 
     def pick(self, batch: Batch) -> Batch:
         """A batch that has arrived, with the rows that were on the device already."""

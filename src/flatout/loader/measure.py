@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ def benchmark_data_loading(
     fast = None
     if config.preprocessed_data_dir is not None and is_store(Path(config.preprocessed_data_dir)):
         insisting = config.model_copy(update={"use_fast_loader": True})
-        builder = choose_builder(insisting, machine, prepare_command(source, config))
+        builder = choose_builder(insisting, machine, partial(prepare_command, source, config))
         fast = measure_loaders(builder, num_batches)
     results = fast or standard
     if results is None:

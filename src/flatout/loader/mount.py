@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import faulthandler
 import os
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -17,8 +16,7 @@ from typing import NamedTuple
 from flatout.loader.machine import describe_machine
 from flatout.loader.pread import Files
 from flatout.store import StoreReader
-
-REMOTE = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "gpfs", "glusterfs", "9p", "beegfs"}
+from flatout.store.file_system import file_system_of, is_remote
 
 
 class Opened(NamedTuple):
@@ -59,26 +57,3 @@ def choose_io(asked: str, folder: Path, num_bytes: int = 0, memory_bytes: int | 
     if memory_bytes is None:
         memory_bytes = describe_machine(look_for_gpu=False).memory_bytes
     return "mmap" if num_bytes <= memory_bytes else "pread"
-
-
-def is_remote(file_system: str) -> bool:
-    """Network file systems, and FUSE, behind which anything may be."""
-    return file_system in REMOTE or file_system.startswith("fuse")
-
-
-def file_system_of(folder: Path, mounts: str | None = None) -> str:
-    """Type of the file system that holds `folder`; empty where the system does not say."""
-    if mounts is None:
-        if sys.platform != "linux":
-            return ""
-        try:
-            mounts = Path("/proc/self/mounts").read_text()
-        except OSError:
-            return ""
-    wanted, best, found = folder.resolve(), -1, ""
-    for line in mounts.splitlines():
-        _, point, kind, *_ = line.split(" ", 3)
-        place = Path(point.encode().decode("unicode_escape"))
-        if (wanted == place or place in wanted.parents) and len(place.parts) >= best:
-            best, found = len(place.parts), kind
-    return found

@@ -12,6 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,19 +45,28 @@ class Extent(NamedTuple):
     start: int
     stop: int
 
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
 
 class Sweep:
     """Announces in a thread of its own; ended by `close`, or when it is dropped."""
 
-    def __init__(self, store: StoreReader, shards: Array, fields: Iterable[str]) -> None:
+    def __init__(self, store: StoreReader, shards: Array, fields: Iterable[str], num_bytes: int) -> None:
         """
         Args:
+            store: as its samples are read: what may not be mapped is not mapped here either.
             shards: of each sample of the split.
             fields: those that are read.
+            num_bytes: of the split's samples once they are read.
         """
-        stop = threading.Event()
+        stop, self._announcing = threading.Event(), threading.Event()
         self._thread = threading.Thread(
-            target=_sweep, args=(store, shards, tuple(fields), stop), name="flatout-sweep", daemon=True
+            target=_sweep,
+            args=(store, shards, tuple(fields), num_bytes, stop, self._announcing),
+            name="flatout-sweep",
+            daemon=True,
         )
         self._finalizer = weakref.finalize(self, _end, self._thread, stop)
         self._thread.start()
@@ -68,10 +78,14 @@ class Sweep:
 
     @property
     def is_under_way(self) -> bool:
-        return self._thread.is_alive()
+        """Whether it announces now: not while it finds out what there is to announce."""
+        return self._announcing.is_set()
 
-    def close(self) -> None:
+    def close(self) -> bool:
+        """End it; whether it had come to its end by itself."""
+        is_done = not self._thread.is_alive()
         self._finalizer()
+        return is_done
 
 
 def _end(thread: threading.Thread, stop: threading.Event) -> None:
@@ -80,43 +94,64 @@ def _end(thread: threading.Thread, stop: threading.Event) -> None:
         thread.join(END_WAIT_S)
 
 
-def _sweep(store: StoreReader, shards: Array, fields: tuple[str, ...], stop: threading.Event) -> None:
+def _sweep(
+    store: StoreReader,
+    shards: Array,
+    fields: tuple[str, ...],
+    num_bytes: int,
+    stop: threading.Event,
+    announcing: threading.Event,
+) -> None:
     try:
-        extents = list(extents_of(store, shards, fields))
-        num_bytes = sum(extent.stop - extent.start for extent in extents)
         most = describe_machine(look_for_gpu=False).free_bytes * FREE_SHARE
-        if num_bytes <= most and is_cold(extents):
+        file_bytes = sum(store.meta.shards[number].size for number in wanted_shards(store, shards))
+        if min(num_bytes, file_bytes) > most:  # no shard need be opened to see that
+            return
+        extents = list(takewhile(lambda _: not stop.is_set(), extents_of(store, shards, fields)))
+        if sum(extent.size for extent in extents) <= most and is_cold(extents):
+            announcing.set()
             for extent in extents:
                 _announce(extent, stop)
     except Exception:  # of a file that cannot be read: whoever reads a sample of it says so
         _log.debug("not all of the split could be announced", exc_info=True)
+    finally:
+        announcing.clear()
+
+
+def wanted_shards(store: StoreReader, shards: Array) -> list[int]:
+    """Numbers of the shards of which a split has many rows."""
+    counts = np.bincount(shards, minlength=len(store.meta.shards))
+    num_rows = np.array([shard.rows for shard in store.meta.shards])
+    return np.flatnonzero((counts > 0) & (counts >= WANTED_SHARE * num_rows)).tolist()
 
 
 def extents_of(store: StoreReader, shards: Array, fields: Iterable[str]) -> Iterator[Extent]:
-    """Where the fields stand in each shard of which a split has many rows, in the order of the files."""
-    counts = np.bincount(shards, minlength=len(store.meta.shards))
-    for number in np.flatnonzero(counts).tolist():
-        num_rows = store.meta.shards[number].rows
-        if counts[number] < WANTED_SHARE * num_rows:
-            continue
+    """Where the fields stand in each of the wanted shards, in the order of the files."""
+    for number in wanted_shards(store, shards):
         shard = store.shard(number)
         for name in fields:
-            ends = byte_ranges(shard, store.fields[name], np.array([0, num_rows - 1]))
+            ends = byte_ranges(shard, store.fields[name], np.array([0, len(shard) - 1]))
             if len(ends):
                 yield Extent(shard.path, int(ends.min()), int(ends.max()))
 
 
 def is_cold(extents: list[Extent]) -> bool:
-    """Whether the system does not have some of them in memory, by a look here and there."""
-    step = max(1, len(extents) // NUM_LOOKS)
-    return any(map(_is_missing, extents[::step]))
+    """Whether the system does not have some of them in memory, by looks at even distances of bytes.
+
+    Not of extents: with two fields a shard every look might fall on the small one, which has been loaded.
+    """
+    edges = np.cumsum([0, *(extent.size for extent in extents)])
+    looks = (2 * np.arange(NUM_LOOKS) + 1) * edges[-1] // (2 * NUM_LOOKS)
+    found = np.searchsorted(edges, looks, "right") - 1
+    places = zip(found.tolist(), (looks - edges[found]).tolist(), strict=True)
+    return bool(extents) and any(is_missing(extents[at].path, extents[at].start + look) for at, look in places)
 
 
-def _is_missing(extent: Extent) -> bool:
-    """Whether to read a byte would mean to wait; no where nothing can tell."""
-    descriptor = os.open(extent.path, os.O_RDONLY)
+def is_missing(path: Path, offset: int) -> bool:
+    """Whether to read this byte would mean to wait; no where nothing can tell."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.preadv(descriptor, [bytearray(1)], (extent.start + extent.stop) // 2, os.RWF_NOWAIT)
+        os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT)
     except BlockingIOError:
         return True
     except OSError:  # a file system that does not know the question

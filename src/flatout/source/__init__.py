@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from flatout.source.manifest import manifest_of_range as manifest_of_range
     from flatout.source.manifest import read_manifest as read_manifest
     from flatout.source.paths import find_path as find_path
-    from flatout.source.registry import keeping_no_bytecode as keeping_no_bytecode
     from flatout.source.registry import load_object as load_object
     from flatout.source.scan import RowStates as RowStates
     from flatout.source.scan import Spread as Spread
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from flatout.source.splits import normalise_split as normalise_split
     from flatout.source.splits import rows_without_split as rows_without_split
     from flatout.source.tarred import absolute_patterns as absolute_patterns
+    from flatout.source.uncached import keeping_no_bytecode as keeping_no_bytecode
     from flatout.source.value import collect_classes as collect_classes
     from flatout.source.value import read_label as read_label
 
@@ -59,7 +59,6 @@ _HOMES = {
     "manifest_of_range": "manifest",
     "read_manifest": "manifest",
     "find_path": "paths",
-    "keeping_no_bytecode": "registry",
     "load_object": "registry",
     "RowStates": "scan",
     "Spread": "scan",
@@ -71,6 +70,7 @@ _HOMES = {
     "normalise_split": "splits",
     "rows_without_split": "splits",
     "absolute_patterns": "tarred",
+    "keeping_no_bytecode": "uncached",
     "collect_classes": "value",
     "read_label": "value",
 }

@@ -103,9 +103,18 @@ class Manifest:
         """Whether the value of a path column is one."""
         return value is not None and (column not in self.cycle_columns or _is_cycle_path(value))
 
-    def digests(self, columns: Sequence[str]) -> NDArray[np.uint64]:
-        """A hash of each row's values in these columns, lists by content; see `digest_rows`."""
-        return digest_rows(self.table, columns, self.lists)
+    def digests(self, columns: Sequence[str], rows: NDArray[np.int64] | None = None) -> NDArray[np.uint64]:
+        """A hash of each row's values in these columns, lists by content; see `digest_rows`.
+
+        Args:
+            rows: those that are wanted, in this order; all by default.
+        """
+        if rows is None:
+            return digest_rows(self.table, columns, self.lists)
+        there = self.table.column_names
+        names = [name for name in there if name in set(columns)] or there[:1]  # one tells their number
+        table = self.table.select(names).take(pa.array(rows)) if names else self.table
+        return digest_rows(table, columns, self.lists.take(rows) if self.lists else None)
 
     def take(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> Manifest:
         """A manifest of these rows, in this order."""

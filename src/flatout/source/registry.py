@@ -11,9 +11,7 @@ Nothing is imported before the first file that needs it.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from traceback import extract_tb
@@ -21,6 +19,7 @@ from typing import Any
 
 from flatout.errors import ConfigError, MissingDependencyError, SampleError
 from flatout.source.files import SourceFile
+from flatout.source.uncached import keeping_no_bytecode
 from flatout.types import Decoded, Limits
 
 Decoder = Callable[[SourceFile, Limits], Decoded]
@@ -96,7 +95,7 @@ def load_object(target: str) -> Any:
     if not module_name or not name:
         raise ConfigError(f"'{target}' does not name an object; write it as 'package.module:name'")
     try:
-        with nullcontext() if module_name.startswith("flatout.") else keeping_no_bytecode():
+        with keeping_no_bytecode():
             found: Any = require(module_name)
     except MissingDependencyError:
         raise
@@ -108,20 +107,6 @@ def load_object(target: str) -> Any:
         except AttributeError as error:
             raise ConfigError(f"'{module_name}' has no '{part}' (wanted by '{target}')") from error
     return found
-
-
-@contextmanager
-def keeping_no_bytecode() -> Iterator[None]:
-    """Modules that are imported meanwhile leave no machine-readable copy beside them.
-
-    Python takes such a copy for up to date if size and second of the last change are the same. A transform that
-    was edited twice in a second would be run as it was before, under the fingerprint of what it is now.
-    """
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try:
-        yield
-    finally:
-        sys.dont_write_bytecode = before
 
 
 def _where(error: Exception) -> str:

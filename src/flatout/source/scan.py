@@ -19,6 +19,7 @@ SETTLED_NS = 2_000_000_000
 SCAN_ROWS = 4096
 """Rows looked at in one piece: small enough that processes which share the work end together."""
 
+Part = tuple[list[Cells], list[int]]
 Spread = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 """Like `map`; whoever has processes at hand gives one that uses them."""
 
@@ -64,9 +65,15 @@ def scan_rows(
     dtypes = ("i8", "i8", "u8", "?", "u8", "?", "u8")
     states = RowStates([], *(np.zeros(len(manifest), dtype) for dtype in dtypes))
     blocks = list(_blocks(np.arange(len(manifest))))
-    # Made as they are asked for: rows are hashed here while others look at files.
-    parts = (_part(manifest, columns, names, block) for block in blocks)
-    for block, found in zip(blocks, spread(look, parts), strict=True):
+    digests = np.zeros(len(manifest), np.uint64)
+
+    def first_parts() -> Iterator[Part]:
+        """Made as they are asked for: rows are hashed here while others look at files."""
+        for block in blocks:
+            digests[block] = manifest.digests(columns, block)
+            yield _part(manifest, names, block, digests[block])
+
+    for block, found in zip(blocks, spread(look, first_parts()), strict=True):
         states.paths.extend(found.paths)
         states.sizes[block], states.mtimes_ns[block] = found.sizes, found.mtimes_ns
         states.lasting[block] = states.fingerprints[block] = found.fingerprints
@@ -78,7 +85,7 @@ def scan_rows(
     )
     if not checksum:
         by_content = np.flatnonzero(states.by_content & (states.sizes >= 0))
-        parts = (_part(manifest, columns, names, block) for block in _blocks(by_content))
+        parts = (_part(manifest, names, block, digests[block]) for block in _blocks(by_content))
         for block, found in zip(
             _blocks(by_content), spread(replace(look, by_content=True), parts), strict=True
         ):
@@ -105,7 +112,7 @@ def rows_that_moved(
     look = Looker(os.fspath(manifest.base_path), allow_outside, order=_by_name(names))
     moved = []
     for block in _blocks(positions):
-        found = look(_part(manifest, columns, names, block))
+        found = look(_part(manifest, names, block, manifest.digests(columns, block)))
         moved.append(block[found.stamps != states.stamps[block]])
     return np.concatenate(moved).astype(np.int64) if moved else np.empty(0, np.int64)
 
@@ -115,12 +122,9 @@ def _blocks(positions: Array) -> Iterator[Array]:
         yield positions[start : start + SCAN_ROWS]
 
 
-def _part(
-    manifest: Manifest, columns: Sequence[str], names: Sequence[str], positions: Array
-) -> tuple[list[Cells], list[int]]:
+def _part(manifest: Manifest, names: Sequence[str], block: Array, digests: Array) -> Part:
     """What a look at these rows needs: their path cells, and a hash of their values."""
-    digests: list[int] = manifest.take(positions).digests(columns).tolist()
-    return _cells(manifest, names, positions), digests
+    return _cells(manifest, names, block), digests.tolist()
 
 
 def _cells(manifest: Manifest, names: Sequence[str], positions: Array) -> list[Cells]:

@@ -46,6 +46,8 @@ class JournalHead:
     """Whether everything was to be made again; only then another such run may use what this one finished."""
     bytes_per_row: float = 0.0
     """What a row was expected to take on disk at least; 0: not noted."""
+    planned_bytes: float = 0.0
+    """What all rows were expected to take before compression; 0: not noted."""
 
     @property
     def plan_file(self) -> str:

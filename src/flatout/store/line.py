@@ -60,7 +60,8 @@ class Line:
     def settle(self) -> None:
         """Wait until every shard is on disk and every receipt has come."""
         try:
-            self._report(self.worker.ask("settle"))
+            while self._behind:  # one that failed is told after those that did not
+                self._report(self.worker.ask("settle"))
         except WorkerDiedError:
             self.worker = self.hire(self.worker)
             self._make_again()
@@ -81,7 +82,8 @@ class Line:
                 self._look_into(task, death, deaths[death.position], barred)
             try:
                 self._attempt(task, barred, careful=bool(deaths))
-                self._report(self.worker.ask("settle"))
+                while task.number in self._behind:
+                    self._report(self.worker.ask("settle"))
                 return
             except WorkerDiedError as another:
                 death = another

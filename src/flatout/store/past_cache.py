@@ -1,6 +1,6 @@
 """Writing past the page cache: large new files that nobody is about to read go straight to the disk.
 
-Where the filesystem takes it (Linux, O_DIRECT) the kernel neither looks for free pages nor copies into them.
+On a local filesystem that takes it (Linux, O_DIRECT) the kernel looks for no free pages and copies nothing.
 Everywhere else, and from wherever it is refused, the bytes go by way of the cache as usual.
 """
 
@@ -9,8 +9,12 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
+
+from flatout.store.file_system import file_system_of, is_remote
 
 BLOCK_BYTES = 4096
 """Memory, places in the file and sizes are multiples of this: no disk asks for more."""
@@ -38,6 +42,12 @@ def in_pieces(buffers: Iterable[memoryview]) -> Iterator[memoryview]:
                 filled = 0
     if filled:
         yield piece[:filled].data
+
+
+@lru_cache(8)
+def suits(folder: Path) -> bool:
+    """Whether direct writes to a folder are worth it: over a network each would wait for an answer."""
+    return not is_remote(file_system_of(folder))
 
 
 def ask_for_direct(descriptor: int) -> bool:

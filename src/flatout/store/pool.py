@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from queue import Empty, Queue, SimpleQueue
 from typing import Any
 
@@ -22,6 +22,8 @@ from flatout.store.task import BadRow, Receipt, Task, TaskSetup
 from flatout.types import Row
 
 WATCH_S = 0.2
+PARTS_AHEAD = 4
+"""Parts of shared work a worker that are made before the first of their results is taken."""
 MEMORY_SHARE = 0.8
 """Share of the free memory that all workers together may take."""
 
@@ -96,10 +98,18 @@ class LocalPool:
             finally:
                 self._idle.put(worker)
 
-        waiting = iter(parts)
+        under_way: deque[Future[Any]] = deque()
         with self._asking(self.num_workers) as threads:
-            while some := list(islice(waiting, 4 * self.num_workers)):
-                yield from threads.map(call, some)
+            try:
+                for part in parts:  # each made here, while workers are at those before it
+                    under_way.append(threads.submit(call, part))
+                    if len(under_way) == PARTS_AHEAD * self.num_workers:
+                        yield under_way.popleft().result()
+                while under_way:
+                    yield under_way.popleft().result()
+            finally:
+                for future in under_way:
+                    future.cancel()
 
     def describe(self, maker: Any, rows: Sequence[Row]) -> list[Forms | BadRow]:
         """The forms of these rows' samples, each row in safety: a crash is that row's result.

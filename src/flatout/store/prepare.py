@@ -44,7 +44,7 @@ from flatout.store.versions import (
     known_classes,
     with_records,
 )
-from flatout.types import Array, FieldSpec
+from flatout.types import Array
 
 logger = logging.getLogger("flatout.prepare")
 
@@ -235,7 +235,7 @@ class _Prepare:
         self._num_continued = sum(receipt.num_rows for receipt in done)
         self._progress.begin("prepare", sum(task.num_rows for task in tasks))
         bad: list[BadRow] = []
-        for receipt in engine.run(self._setup(job, start.fields), tasks, self._progress.advance):
+        for receipt in engine.run(self._setup(job, start), tasks, self._progress.advance):
             journal.append(receipt)
             done.append(self._counted(journal, receipt))
             bad += receipt.bad
@@ -258,15 +258,16 @@ class _Prepare:
         made = samples_of_shards(self._folder, shards, start.fields)
         return np.setdiff1d(failed[failed >= 0], finder.positions(row_hashes(made)))
 
-    def _setup(self, job: Job, fields: Sequence[FieldSpec]) -> TaskSetup:
+    def _setup(self, job: Job, start: Start) -> TaskSetup:
         allowed = [name for name, section in job.sections.items() if section.allow_nonfinite]
         return TaskSetup(
             maker=job.maker,
-            fields=tuple(fields),
+            fields=tuple(start.fields),
             folder=str(self._folder / SHARD_FOLDER),
             allow_nonfinite=frozenset(allowed),
             safe=self._options.safe,
             max_sample_bytes=self._config.max_sample_bytes,
+            planned_bytes=start.journal.head.planned_bytes,
         )
 
     def _samples(self, start: Start, receipts: Sequence[Receipt]) -> Any:

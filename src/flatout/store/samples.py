@@ -129,11 +129,11 @@ def _keys(reader: ShardReader) -> Any:
     """The keys as an Arrow column, without a Python text each."""
     offsets = np.ascontiguousarray(reader.tables[layout.KEY_OFFSETS], np.int64)
     data = reader.tables[layout.KEY_BYTES].tobytes()
-    column = pa.LargeStringArray.from_buffers(len(reader), pa.py_buffer(offsets), pa.py_buffer(data))
     try:
+        column = pa.LargeStringArray.from_buffers(len(reader), pa.py_buffer(offsets), pa.py_buffer(data))
         column.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise reader.damaged(f"a key is not UTF-8: {error}") from error
+        raise reader.damaged(f"its keys cannot be read: {error}") from error
     return column.cast(pa.string())
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.store import checks, layout
+from flatout.store import checks, layout, past_cache
 from flatout.store.block import EncodedBlock
 from flatout.store.compress import compress
 from flatout.store.encode import encode, largest_error
@@ -25,9 +25,9 @@ from flatout.store.shard_file import check_through_libhdf5, in_file_order, write
 from flatout.store.skeleton import DatasetPlan, Skeleton, lay_out
 from flatout.types import Array, FieldSpec
 
-PAST_CACHE_BYTES = 16 << 20
-"""Shards from this size on may go past the page cache. Those of a store up to 1 GiB are smaller (the plan
-makes 64 of them): its first epoch comes at once, and finds it in memory."""
+PAST_CACHE_BYTES = 1 << 30
+"""Shards of a run that writes so much go past the page cache. The first epoch of a smaller store comes at once,
+and finds it in memory."""
 
 
 @dataclass(slots=True)
@@ -146,22 +146,24 @@ class ShardWriter:
         """Write `NNNNNN-<hash>.h5` into `folder`, so that it lasts."""
         return self.put(folder, number).settle()
 
-    def put(self, folder: Path, number: int, *, past_cache: bool = False) -> WrittenShard:
+    def put(self, folder: Path, number: int, *, planned_bytes: float = 0.0) -> WrittenShard:
         """Hand every byte to the system; what is left to do waits for the disk, not for this process.
 
         Args:
-            past_cache: large shards go straight to the disk, so that this waits for it, too.
+            planned_bytes: of all samples of the run, before compression. If they are many, their shards go
+                straight to the disk, so that this waits for it, too.
         """
         tables = self._tables()
         chunked = {spec.name: self._compressed(spec) for spec in self.fields if spec.compression != "none"}
         skeleton, data = self._lay_out(tables, chunked)
+        is_large = planned_bytes * skeleton.size >= PAST_CACHE_BYTES * max(self.num_bytes, 1)
         temporary = temporary_beside(folder / f"{number:06d}.h5")
         try:
             digest = write_hashed(
                 temporary,
                 in_file_order(skeleton, data),
                 safe=self._safe,
-                past_cache=past_cache and skeleton.size >= PAST_CACHE_BYTES,
+                past_cache=is_large and past_cache.suits(folder),
             )
         except BaseException:
             with suppress(OSError):
@@ -272,12 +274,16 @@ class WrittenShard:
                 check_through_libhdf5(self.temporary, self.fields, self.meta)
             self.temporary.replace(folder / self.meta.file)
         except BaseException:
-            with suppress(OSError):
-                self.temporary.unlink()
+            self.drop()
             raise
         if self.safe:
             sync_folder(folder)
         return self.meta
+
+    def drop(self) -> None:
+        """Remove what has no name yet."""
+        with suppress(OSError):
+            self.temporary.unlink()
 
 
 def _padded(array: Array, shape: tuple[int, ...]) -> Array:

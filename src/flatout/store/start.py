@@ -104,6 +104,7 @@ class Planner:
             adopted=adopted,
             is_forced=self._is_forced,
             bytes_per_row=least_per_row,
+            planned_bytes=bytes_per_row * len(todo),
         )
         opened = journals.begin(self._folder, head, row_table(self._job.key_hashes, self._states))
         logger.info("plan: %d rows to make, %d samples kept, %d shards", len(todo), len(kept), plan.num_tasks)

@@ -115,6 +115,8 @@ class TaskSetup:
     """Measure the values of every sample that is made, of those that fail the check, too."""
     max_sample_bytes: int = Limits().max_sample_bytes
     """Largest sample, whoever made it: decoders refuse before they allocate, a transform is checked here."""
+    planned_bytes: float = 0.0
+    """Of all samples of the run, before compression: much of it goes past the page cache."""
 
 
 class ShardTask:
@@ -145,8 +147,8 @@ class ShardTask:
     ) -> None:
         """Make the samples of these rows.
 
-        `at_row` hears the position of each row before it is touched, and -1 when the last is made: a slow
-        disk is not its fault.
+        `at_row` hears the position of each row before it is touched, and -1 when the last is made or a full
+        shard is written: a slow disk is not its fault.
 
         Args:
             before: the writing of the shard before, whose samples are in memory until it is over.
@@ -175,16 +177,15 @@ class ShardTask:
             self._made.append((position, row, samples))
             self._made_bytes += sum([_num_bytes(sample) for _, sample in samples])
             if self._made_bytes >= TOGETHER_BYTES:
-                self._encode_made()
+                self._encode_made(at_row)
         self._clock.add("make", made_ns, len(rows))
         if is_made:
             at_row(-1)
-        self._encode_made()
+        self._encode_made(at_row)
 
     def finish(self) -> Receipt:
         """Write what is left; the receipt is what the journal keeps."""
-        self._seal()
-        return self._settle()
+        return self._settle(self._seal)
 
     def finish_behind(self, writing: Executor, disk: Executor) -> tuple[Future[None], Future[Receipt]]:
         """Write what is left in `writing`, and make it last in `disk`: the next task may begin meanwhile."""
@@ -192,13 +193,18 @@ class ShardTask:
         written = writing.submit(self._seal)
         if is_huge:  # one sample that is larger than any shard should be: the next may be so, too
             wait([written])
-        return written, disk.submit(self._settle, written)
+        return written, disk.submit(self._settle, written.result)
 
-    def _settle(self, written: Future[None] | None = None) -> Receipt:
-        if written is not None:
-            written.result()
-        with self._clock.span("sync"):
-            shards = tuple(shard.settle() for shard in self._written)
+    def _settle(self, write: Callable[[], None]) -> Receipt:
+        """Make last what `write` leaves; after a failure no temporary file stays."""
+        try:
+            write()
+            with self._clock.span("sync"):
+                shards = tuple(shard.settle() for shard in self._written)
+        except BaseException:
+            for shard in self._written:
+                shard.drop()
+            raise
         return Receipt(
             task=self._number,
             shards=shards,
@@ -212,7 +218,7 @@ class ShardTask:
             measures=self._measures,
         )
 
-    def _encode_made(self) -> None:
+    def _encode_made(self, at_row: Callable[[int], None]) -> None:
         """Check, encode and keep what was made since the last time."""
         encoded: list[list[EncodedSample]] = []
         with self._clock.span("encode"):
@@ -226,7 +232,7 @@ class ShardTask:
         if block is not None:
             self._writer.append_block(block)
         for row_samples in encoded:
-            self._append(row_samples)
+            self._append(row_samples, at_row)
 
     def _encode_block(self) -> EncodedBlock | None:
         """What was made as one block, if each row gave one good sample and no limit is near; else None."""
@@ -270,13 +276,14 @@ class ShardTask:
             for spec in self._setup.fields
         }
 
-    def _append(self, samples: Sequence[EncodedSample]) -> None:
+    def _append(self, samples: Sequence[EncodedSample], at_row: Callable[[int], None]) -> None:
         if self._setup.is_dry:
             self._digests.update({sample.key: sample.digest() for sample in samples})
             return
         num_bytes = sum(sample.num_bytes for sample in samples)
         is_full = self._writer.num_bytes + num_bytes > SEAL_BYTES
         if len(self._writer) and (is_full or self._writer.padded_bytes(samples) > PADDED_BYTES):
+            at_row(-1)
             self._seal()
         for sample in samples:
             self._writer.append(sample)
@@ -285,7 +292,8 @@ class ShardTask:
         if not len(self._writer):
             return
         with self._clock.span("write"):
-            written = self._writer.put(Path(self._setup.folder), self._number, past_cache=True)
+            folder, planned_bytes = Path(self._setup.folder), self._setup.planned_bytes
+            written = self._writer.put(folder, self._number, planned_bytes=planned_bytes)
         self._written.append(written)
         for name, error in self._writer.largest_errors.items():
             self._errors[name] = max(self._errors.get(name, 0.0), error)

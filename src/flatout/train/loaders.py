@@ -65,7 +65,7 @@ def open_loaders(config: Config, source: Source, machine: Machine | None = None)
         StoreMissingError, LoaderError, ConfigError, ManifestError: as `create_dataloaders`.
     """
     machine = machine or describe_machine()
-    command = prepare_command(source, config)
+    command = partial(prepare_command, source, config)
     notes: list[str] = []
     try:
         builder = choose_builder(config, machine, command)

@@ -120,7 +120,7 @@ def _making(made: Made) -> dict[str, Any]:
 
 def disk_kind(file: Path) -> str | None:
     """`network`, `memory`, `rotational` or `ssd`: where a file lies; None where the system does not tell."""
-    from flatout.loader.mount import file_system_of, is_remote
+    from flatout.store.file_system import file_system_of, is_remote
 
     kind = file_system_of(file.parent)
     if is_remote(kind):

@@ -144,13 +144,13 @@ class TuneData:
         """The store, if a training would read it."""
         config, folder, command = self.config, self.config.preprocessed_data_dir, self._command
         if config.use_fast_loader is True:
-            choose_builder(config, self.machine, command)  # says what is wrong
+            choose_builder(config, self.machine, lambda: command)  # says what is wrong
         if folder is None or not is_store(Path(folder)) or config.use_fast_loader is False:
             self.notes.append(f"raw files are decoded in every epoch; '{command}' makes a store of them")
             return None
         store = StoreReader(Path(folder))
         try:
-            refuse_stale(store, config, command)
+            refuse_stale(store, config, lambda: command)
         except LoaderError as error:
             self.notes.append(f"{error}. The raw files are tuned")
             return None

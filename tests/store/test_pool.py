@@ -1,0 +1,52 @@
+"""Work that is spread over the workers: in order, and made ready while they are at what came before."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.store.crashing import wait_until
+
+from flatout.errors import PrepareError
+from flatout.store.pool import PARTS_AHEAD, LocalPool
+
+
+def test_the_next_part_is_made_while_a_worker_is_at_the_one_before(tmp_path: Path) -> None:
+    """No worker waits until the parts of all of them are ready."""
+    places = [tmp_path / name for name in "abcd"]
+    were_made: list[bool] = []
+
+    def parts() -> Iterator[str]:
+        for place in places:
+            yield str(place)
+            were_made.append(wait_until(place.is_dir))
+
+    with LocalPool(1) as pool:
+        assert list(pool.spread(os.mkdir, parts())) == [None] * 4
+    assert were_made == [True] * 4
+
+
+@pytest.mark.parametrize("num_parts", [0, 1, 19])
+def test_results_come_in_order_and_one_is_made_for_each_that_is_taken(num_parts: int) -> None:
+    made: list[int] = []
+
+    def parts() -> Iterator[int]:
+        for number in range(num_parts):
+            made.append(number)
+            yield number
+
+    with LocalPool(2) as pool:
+        for number, found in enumerate(pool.spread(operator.neg, parts())):
+            assert found == -number
+            assert len(made) == min(num_parts, number + 2 * PARTS_AHEAD)
+    assert len(made) == num_parts
+
+
+def test_a_part_that_fails_ends_it() -> None:
+    with LocalPool(1) as pool, pytest.raises(ZeroDivisionError):
+        list(pool.spread(operator.truth, (1 // (3 - number) for number in range(40))))
+    with LocalPool(1) as pool, pytest.raises(PrepareError, match="TypeError"):
+        list(pool.spread(operator.neg, [1, "2", 3, 4, 5, 6, 7]))
