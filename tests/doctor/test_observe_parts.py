@@ -97,6 +97,9 @@ def test_what_is_no_padding() -> None:
     different = torch.rand(4, 50)
     different[:, 25:] = torch.arange(4.0)[:, None]
     assert padding_of(different) == (0.0, 0.0)
+    blank = torch.rand(8, 3, 16, 16) + 1
+    blank[2:5] = 0
+    assert padding_of(blank) == (0.0, 0.0)
 
 
 def test_copies_are_equal_and_apart() -> None:

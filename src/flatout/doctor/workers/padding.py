@@ -63,7 +63,8 @@ def _used(tensor: torch.Tensor, dim: int) -> Padded:
     others = [each for each in range(1, tensor.dim()) if each != dim]
     differs = (tensor != value).any(dim=others) if others else tensor != value
     used = (differs * torch.arange(1, length + 1)).amax(dim=1)
-    used = torch.where(length - used < LEAST_TAIL, length, used).double()
+    is_whole = (length - used < LEAST_TAIL) | (used == 0)  # a sample of one value is blank, not padded
+    used = torch.where(is_whole, length, used).double()
     return Padded(length, int(used.max()), float(used.mean()))
 
 
