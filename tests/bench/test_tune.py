@@ -38,7 +38,7 @@ def test_a_workload_can_be_loaded(name: str, tmp_path: Path) -> None:
 class Simulated:
     """Trials of known rates; opening and trials take no time."""
 
-    def __init__(self, config: Any, cap_bytes: int, command: str = "") -> None:
+    def __init__(self, config: Any, cap_bytes: int, command: str = "", *, patience_s: float = 60.0) -> None:
         self._bed = Bed(config, Path(config.output_dir))
 
     def __enter__(self) -> Simulated:
@@ -52,6 +52,9 @@ class Simulated:
 
     def probe(self, seconds: float) -> Any:
         return self._bed.probe(0.01)
+
+    def get_ready(self, setting: Setting, *, on_sample: bool) -> None:
+        assert on_sample or setting.encoding == AS_IT_IS
 
     def run(self, setting: Setting, seconds: float, *, on_sample: bool) -> Slice | Failed:
         assert on_sample or setting.encoding == AS_IT_IS
