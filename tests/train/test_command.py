@@ -74,7 +74,8 @@ def test_without_a_store_it_says_how_to_prepare(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
-        ([], 2, "nothing to train"),
+        ([], 2, "nothing to train: give --config"),
+        (["--task", "segmentation"], 2, "nothing to train on: set 'manifest'"),
         (["--task", "nonsense"], 2, "package.module:Name"),
         (["--config", "absent.yaml"], 2, "absent.yaml"),
         (["--task", "segmentation", "--precision", "7"], 2, "precision"),

@@ -92,6 +92,7 @@ def _run(
     """Train with the options that were given.
 
     Raises:
+        ConfigError: they are wrong, or name no data.
         Interrupted: Ctrl-C.
     """
     from flatout.config import resolve_config
@@ -99,7 +100,12 @@ def _run(
     overrides = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
     overrides |= {name: _number(overrides.get(name)) for name in _NUMBERS}
     # What is wrong with it is said before torch is imported, which takes seconds.
-    resolve_config(config or {}, overrides=overrides, sets=sets)
+    known, _ = resolve_config(config or {}, overrides=overrides, sets=sets)
+    if known.manifest is None and known.preprocessed_data_dir is None:
+        raise ConfigError(
+            "nothing to train on: set 'manifest' (csv_path) or preprocessed_data_dir in the config, or give "
+            "--manifest or --preprocessed-data-dir"
+        )
     from flatout.train import epoch_line, fit
 
     folders: list[Path] = []
