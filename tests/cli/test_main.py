@@ -32,6 +32,11 @@ def probe(
         "config": ConfigError("batch_size [4] is wrong"),
         "missing": StoreMissingError("no store at x"),
         "corrupt": StoreCorruptError("bad shard"),
+        "worker": StoreCorruptError(
+            "Caught StoreCorruptError in DataLoader worker process 0.\n"
+            "Original Traceback (most recent call last):\n  File 'a.py', line 3\nKeyError: 'b'\n\n"
+            "flatout.errors.StoreCorruptError: bad shard\nin two lines"
+        ),
         "interrupt": KeyboardInterrupt(),
         "exit": typer.Exit(1),
         "bug": RuntimeError("a bug"),
@@ -86,6 +91,7 @@ def test_no_arguments_is_wrong_usage_and_shows_help(capsys: pytest.CaptureFixtur
         ("config", 2, "error: batch_size [4] is wrong\n"),
         ("missing", 1, "error: no store at x\n"),
         ("corrupt", 1, "error: bad shard\n"),
+        ("worker", 1, "error: bad shard\nin two lines\n"),
         ("interrupt", 130, "error: interrupted\n"),
         ("stopped", 130, "error: interrupted: what is done is kept\n"),
         ("exit", 1, ""),

@@ -174,6 +174,23 @@ def test_nothing_is_resumed_from_nothing(make_config: Make, tmp_path: Path) -> N
         fit(make_config(), resume=tmp_path / "nowhere")
 
 
+def test_a_run_that_is_done_is_left_as_it_is(make_config: Make) -> None:
+    result = fit(make_config(epochs=2))
+    record = (result.folder / "run.json").read_bytes()
+    with pytest.raises(TrainError, match=r"has had all of its 2 epochs; more of them \(--epochs 4\)"):
+        fit(make_config(epochs=2), resume=result.folder)
+    assert (result.folder / "run.json").read_bytes() == record
+    assert len(fit(make_config(epochs=3), resume=result.folder).epochs) == 3
+
+
+def test_what_is_doubtful_of_a_store_stands_in_the_record(make_config: Make, tmp_path: Path) -> None:
+    config = make_config(epochs=1)
+    other = tmp_path / "other.csv"
+    result = fit({**config, "manifest": str(other)})
+    (told,) = [note for note in result.notes if "was made from" in note]
+    assert f"the config names {other}, which is not there" in told
+
+
 def test_notes_are_logged_where_nobody_listens(make_config: Make, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="flatout.train"):
         fit(make_config(epochs=1, device="cuda", devices=1, cudnn_benchmark=True))

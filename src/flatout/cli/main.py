@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
@@ -73,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcome = INTERRUPTED
     if outcome == INTERRUPTED and type(outcome) is int:  # typer turns Ctrl-C into this code itself
         word = "terminated" if terminated.is_set() else "interrupted"
-        _report("Interrupted", word + kept, is_json=is_json)
+        with _uninterrupted():  # a second Ctrl-C must not take the message away
+            _report("Interrupted", word + kept, is_json=is_json)
         return TERMINATED if terminated.is_set() else INTERRUPTED
     return outcome if type(outcome) is int else 0
 
@@ -105,6 +107,18 @@ def _terminable() -> Iterator[threading.Event]:
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+
+
 def exit_code(error: Exception) -> int:
     """2 for what the user wrote wrong, 1 for what went wrong."""
     if isinstance(error, typer.TyperException):
@@ -119,9 +133,13 @@ def _report(kind: str, message: str, *, is_json: bool) -> None:
         say_error(message)
 
 
+_last_of_worker = re.compile(r"\ACaught \w+ in DataLoader worker.*\nflatout\.errors\.\w+: ", re.DOTALL)
+"""What torch puts before the message of an error in a worker process: its tracebacks."""
+
+
 def _message(error: Any) -> str:
     if not isinstance(error, typer.TyperException):
-        return str(error)
+        return _last_of_worker.sub("", str(error))
     context = getattr(error, "ctx", None)
     hint = f"\n'{context.command_path} --help' shows what it takes" if context else ""
     return error.format_message() + hint

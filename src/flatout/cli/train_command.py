@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,10 +135,13 @@ def _run(
 def _what_is_kept(folders: list[Path]) -> str:
     """What a run that was stopped just now has saved, and how it goes on."""
     from flatout.train.checkpoints import FOLDER, LAST, LAST_EVERY_S
+    from flatout.train.record import CONFIG
 
     kept = [folder for folder in folders if (folder / FOLDER / LAST).exists()]
     if kept:
-        return f"the last checkpoint is kept; --resume {kept[0]} goes on from it"
+        folder = shlex.quote(str(kept[0]))
+        command = f"flatout train --config {shlex.quote(str(kept[0] / CONFIG))} --resume {folder}"
+        return f"the last checkpoint is kept; '{command}' goes on from it"
     return f"no checkpoint yet: one is kept after each epoch, and every {seconds_text(LAST_EVERY_S)} in between"
 
 

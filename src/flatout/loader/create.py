@@ -97,8 +97,10 @@ def choose_builder(config: Config, machine: Machine, command: Command) -> Builde
             builder.notes.append(f"no store yet: raw files are decoded in every epoch; '{command()}' makes one")
         return builder
     store = StoreReader(folder)
-    refuse_stale(store, config, command)
-    return FastBuilder(config, store, machine)
+    doubts = refuse_stale(store, config, command)
+    fast = FastBuilder(config, store, machine)
+    fast.notes += doubts
+    return fast
 
 
 def build_all(builder: Builder) -> Loaders:
@@ -112,21 +114,23 @@ def build_all(builder: Builder) -> Loaders:
     return loaders
 
 
-def refuse_stale(store: StoreReader, config: Config, command: Command) -> None:
-    """Serve nothing that the config does not ask for; lesser differences go to the log as warnings.
+def refuse_stale(store: StoreReader, config: Config, command: Command) -> list[Change]:
+    """Serve nothing that the config does not ask for; lesser differences come out as notes.
 
     Raises:
         LoaderError: the store's samples or splits are not those of the config.
     """
     found = compare_with_config(store, config)
-    for doubt in found.doubts:
-        _log.warning("%s: %s. '%s' brings it up to date", store.folder, doubt, command())
     if found.changes:
         raise LoaderError(
             f"{store.folder} was made with other settings than the config has: {'; '.join(found.changes)}. "
             f"'{command()}' brings it up to date (with --accept-fingerprint it keeps the samples as they are); "
             "use_fast_loader: false reads the raw files instead"
         )
+    return [
+        Change(f"{store.folder} is read as it is: {doubt}. '{command()}' brings it up to date")
+        for doubt in found.doubts
+    ]
 
 
 def _no_store(folder: Path | None, command: Command) -> Exception:

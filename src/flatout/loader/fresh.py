@@ -72,7 +72,8 @@ class _Comparison:
         yield from self._doubts
         made_from, named = self._store.meta.settings.get("manifest"), self._config.manifest
         if isinstance(named, str) and isinstance(made_from, str) and str(Path(named).resolve()) != made_from:
-            yield f"the store was made from {made_from}, the config names {named}"
+            gone = "" if Path(named).exists() else ", which is not there"
+            yield f"the store was made from {made_from}, the config names {named}{gone}"
         elif self._manifest_is_newer():
             found = self._try(self._moved_rows)
             yield from found or ()

@@ -30,6 +30,7 @@ STALE_S = 120.0
 """A run under way writes every few seconds, though not during a long step."""
 MOST_NOTES = 50
 MOST_REPORTS = 10
+MOST_METRICS = 24
 OFF: tuple[Any, ...] = ("none", {}, [])
 """What says nothing where the defaults have no such name: parameters of a field that were left alone."""
 TONES: dict[str, Tone] = {"running": "plain", "finished": "good", "failed": "bad", "interrupted": "warn"}
@@ -143,7 +144,8 @@ def _facts(run: RunRecord) -> tuple[Fact, ...]:
     )
     epochs = f"{run.epochs[-1].epoch + 1:,} of {run.epochs[-1].num_epochs:,}" if run.epochs else ""
     metrics = tuple(
-        Fact(clipped(name, 40), number_text(value)) for name, value in list(run.last_metrics.items())[:6]
+        Fact(clipped(name, 40), number_text(value))
+        for name, value in list(run.last_metrics.items())[:MOST_METRICS]
     )
     return (*found, *((Fact("epochs", epochs),) if epochs else ()), *metrics)
 

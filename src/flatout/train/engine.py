@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from pickle import UnpicklingError
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -15,6 +16,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from flatout.config import Config
 from flatout.errors import ConfigError, FlatoutError, TrainError, TrainMemoryError
 from flatout.train.memory import is_out_of_memory, memory_advice
+from flatout.train.record import CONFIG
 from flatout.types import FieldSpec
 
 _NO_NEWS = (
@@ -70,9 +72,11 @@ def memory_explained(config: Config, precision: str, fields: Mapping[str, FieldS
 
 def _other_model(checkpoint: str, told: str) -> str:
     lines = [line.strip() for line in told.splitlines() if line.strip()]
+    settings = Path(checkpoint).parent.parent / CONFIG
+    where = f" (--config {settings})" if settings.is_file() else ""
     return (
         f"resume: {checkpoint} is of another model: {lines[min(1, len(lines) - 1)]} Use the settings of its "
-        "run (config.yaml beside it), or start without --resume; 'pretrained' takes what fits of its weights"
+        f"run{where}, or start without --resume; 'pretrained' takes what fits of its weights"
     )
 
 

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from flatout.errors import TrainError
+
 RECORD = "run.json"
 CONFIG = "config.yaml"
 RECORD_VERSION = 1
@@ -107,6 +109,24 @@ class RunResult:
             "version": RECORD_VERSION,
             **{name: _plain(value) for name, value in vars(self).items()},
         }
+
+
+def refuse_finished(folder: Path, epochs: int) -> None:
+    """Leave a run alone that has nothing left to do: its record would be written over with nothing measured.
+
+    Raises:
+        TrainError: it is finished.
+    """
+    try:
+        document = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        num_done = len(document["epochs"]) if document["status"] == "finished" else 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # killed before it wrote one, or written by another version
+    if num_done >= epochs:
+        raise TrainError(
+            f"resume: the run in {folder} has had all of its {num_done} epochs; more of them (--epochs "
+            f"{2 * num_done}) go on from there"
+        )
 
 
 def now_text() -> str:

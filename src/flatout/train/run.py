@@ -36,7 +36,7 @@ from flatout.train.outcome import Outcome, about
 from flatout.train.precision import choose_precision, describe_device
 from flatout.train.progress import epoch_line
 from flatout.train.rank_errors import forget_errors
-from flatout.train.record import CONFIG, RECORD, EpochRow, RunResult
+from flatout.train.record import CONFIG, RECORD, EpochRow, RunResult, refuse_finished
 from flatout.train.speed import compile_in_place, fast_kernels, memory_format
 from flatout.train.task import Augment, Task, load_task
 from flatout.train.trainer import make_trainer
@@ -98,6 +98,8 @@ def fit(
         open_checkpoint(resume) as (checkpoint, continued),
         closing(run.open_loaders(source, machine)) as loaders,
     ):
+        if continued is not None:
+            refuse_finished(continued, config.epochs)
         run.note(loaders.notes)
         run.resumed_from = str(resume) if resume is not None and is_address(resume) else checkpoint
         return run.train(loaders, checkpoint, continued, callbacks, trainer_options or {})

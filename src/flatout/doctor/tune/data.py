@@ -150,7 +150,7 @@ class TuneData:
             return None
         store = StoreReader(Path(folder))
         try:
-            refuse_stale(store, config, lambda: command)
+            self.notes += refuse_stale(store, config, lambda: command)
         except LoaderError as error:
             self.notes.append(f"{error}. The raw files are tuned")
             return None
