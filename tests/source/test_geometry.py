@@ -117,8 +117,8 @@ def test_the_spacing_is_the_one_asked_for(
 @settings(max_examples=100, deadline=None)
 @given(affine=affines(), shape=sizes)
 def test_canonical_orientation_is_nibabels(affine: Array, shape: tuple[int, int, int]) -> None:
-    """Where each axis has a direction of its own that it is nearest to. Otherwise nibabel gives the axes theirs one
-    after the other, and here all get what fits best together."""
+    """Where each axis has a nearest direction of its own. Otherwise nibabel gives the axes theirs one after the
+    other, and here all get what fits best together."""
     directions = np.abs(affine[:3, :3] / spacing_of(affine))
     assume(len(set(directions.argmax(axis=0))) == 3)
     ordered = np.sort(directions, axis=0)
