@@ -174,6 +174,15 @@ def test_nothing_is_resumed_from_nothing(make_config: Make, tmp_path: Path) -> N
         fit(make_config(), resume=tmp_path / "nowhere")
 
 
+def test_the_best_is_told_beside_the_last(make_config: Make) -> None:
+    result = fit(make_config(epochs=3, learning_rate=3.0))
+    losses = [row.metrics["val_loss"] for row in result.epochs]
+    assert losses[-1] > min(losses)
+    assert result.metrics["val_loss"] == pytest.approx(losses[-1])
+    assert result.metrics["best_val_loss"] == pytest.approx(min(losses))
+    assert not any(name.startswith("best_") for name in fit(make_config(limit_val_batches=0)).metrics)
+
+
 def test_a_run_that_is_done_is_left_as_it_is(make_config: Make) -> None:
     result = fit(make_config(epochs=2))
     record = (result.folder / "run.json").read_bytes()

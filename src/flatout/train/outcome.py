@@ -57,7 +57,7 @@ class Outcome:
         result = RunResult(
             folder=self.folder,
             task=self.task,
-            metrics=self._metrics() | self._tested(best),
+            metrics=self._metrics() | self._best_metric() | self._tested(best),
             epochs=self.watch.epochs,
             speed=speed,
             is_fast=self.data.loaders.is_fast,
@@ -149,6 +149,14 @@ class Outcome:
     def _best_checkpoint(self) -> Path | None:
         keeper: Any = self.trainer.checkpoint_callback
         return Path(keeper.best_model_path) if keeper is not None and keeper.best_model_path else None
+
+    def _best_metric(self) -> dict[str, float]:
+        """What the best weights had, which are tested; the rest is of the last validation."""
+        keeper: Any = self.trainer.checkpoint_callback
+        score = getattr(keeper, "best_model_score", None)
+        if score is None or keeper.monitor is None:
+            return {}
+        return {f"best_{keeper.monitor}": float(score)}
 
     def _reports(self) -> dict[str, Any]:
         """What callbacks have to report beside the metrics, by their names."""

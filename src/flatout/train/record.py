@@ -85,7 +85,8 @@ class RunResult:
     folder: Path
     task: str
     metrics: dict[str, float]
-    """What was logged last, by name, and `train_loss`."""
+    """What was logged last, by name, `train_loss`, `best_val_loss` (of whatever metric decides what is best),
+    and what the test split gave with the best weights."""
     epochs: list[EpochRow]
     speed: Speed
     is_fast: bool
