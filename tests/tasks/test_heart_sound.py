@@ -161,7 +161,7 @@ def test_resumed_runs_end_with_the_same_weights(config: dict[str, Any], settings
     if settings["mode"] == "pretrain":
         other = {"view_cache_refresh_epochs": 3, "augmentation": {"time_mask": {"p": 0.1}}}
         with pytest.raises(LoaderStateError, match="augmentation"):
-            fit({**config, "epochs": 3, **other}, resume=first.folder)
+            fit({**config, "epochs": 4, **other}, resume=first.folder)
 
 
 def test_from_the_command_line(config: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
