@@ -133,13 +133,13 @@ def _report(kind: str, message: str, *, is_json: bool) -> None:
         say_error(message)
 
 
-_last_of_worker = re.compile(r"\ACaught \w+ in DataLoader worker.*\nflatout\.errors\.\w+: ", re.DOTALL)
+_WORKERS_TRACEBACKS = re.compile(r"\ACaught \w+ in DataLoader worker.*\nflatout\.errors\.\w+: ", re.DOTALL)
 """What torch puts before the message of an error in a worker process: its tracebacks."""
 
 
 def _message(error: Any) -> str:
     if not isinstance(error, typer.TyperException):
-        return _last_of_worker.sub("", str(error))
+        return _WORKERS_TRACEBACKS.sub("", str(error))
     context = getattr(error, "ctx", None)
     hint = f"\n'{context.command_path} --help' shows what it takes" if context else ""
     return error.format_message() + hint
