@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.loader.breaking import make_store
 
 from flatout.loader import fixed
-from flatout.loader.copy_kernels import LINE_BYTES, gather
+from flatout.loader.copy_kernels import LINE_BYTES, SHORT_BYTES, gather
 from flatout.loader.loader import FastDataLoader
 
 EDGE = 3 * LINE_BYTES
@@ -19,9 +19,13 @@ UNTOUCHED = 0xA5
 
 
 @given(
-    row_bytes=st.one_of(st.integers(1, 3 * LINE_BYTES), st.integers(1, 4).map(lambda n: n * 1000)),
+    row_bytes=st.one_of(
+        st.integers(1, 3 * LINE_BYTES),
+        st.integers(1, 4).map(lambda n: n * 1000),
+        st.integers(SHORT_BYTES - 1, SHORT_BYTES + LINE_BYTES + 1),
+    ),
     shifts=st.tuples(st.integers(0, LINE_BYTES), st.integers(0, LINE_BYTES)),
-    places=st.lists(st.integers(0, 8), max_size=12),
+    places=st.lists(st.integers(0, 8), max_size=20),
     seed=st.integers(0, 99),
 )
 def test_equals_take(row_bytes: int, shifts: tuple[int, int], places: list[int], seed: int) -> None:
