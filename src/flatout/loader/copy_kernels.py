@@ -217,7 +217,8 @@ def _copy_rows(table: int, row_bytes: int, places: int, count: int, to: int, is_
 @compiled
 def _row(table: int, row_bytes: int, places: int, at: int) -> int:
     """Address of the row at one of the places."""
-    return table + _load(places + at * WORD) * row_bytes
+    row: int = table + _load(places + at * WORD) * row_bytes
+    return row
 
 
 @compiled
