@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.train.tiny import Tiny, TinyModule, config_of, write_rows
+from tests.train.tiny import Tiny, TinyModule, config_of, prepare, write_rows
 
 from flatout.cli.lazy import load_command
 from flatout.cli.main import main
@@ -86,6 +86,29 @@ def test_without_a_store_it_says_how_to_prepare(tmp_path: Path, capsys: pytest.C
 def test_what_is_wrong(options: list[str], code: int, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", *options]) == code
     assert told in capsys.readouterr().err
+
+
+def test_a_column_that_is_not_there_is_wrong_with_a_store_too(
+    config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "--config", str(config_file), "--set", "splits.column=splitt"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "splits.column names column 'splitt' (did you mean 'split'?)" in told
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_a_manifest_that_is_gone_is_said_and_the_store_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = config_of(write_rows(tmp_path / "raw"), tmp_path / "runs", epochs=1)
+    prepare(config)
+    Path(config["manifest"]).unlink()
+    (tmp_path / "config.yaml").write_text(to_yaml(config))
+    assert main(["train", "--config", str(tmp_path / "config.yaml")]) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert "store is read as it is: the manifest" in told
+    assert "rows.csv is not there" in told
+    assert "flatout prepare" not in told
 
 
 GUIDE_OPTIONS = [
