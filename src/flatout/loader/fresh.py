@@ -181,9 +181,9 @@ class _Comparison:
         """Whether the config is wrong by itself; not where a part that the store was made with is gone."""
         config = self._config
         made_by = self._store.meta.settings.get("transform")
-        if made_by is not None and made_by == config.transform:
-            if _is_config_error(lambda: load_object(made_by)):
-                return False
+        is_same = made_by is not None and made_by == config.transform
+        if is_same and _is_config_error(lambda: load_object(made_by)):
+            return False
         return _is_config_error(lambda: job_from_config(config, classes_of_root(self._store.folder)))
 
 
