@@ -61,6 +61,28 @@ def test_it_goes_on(config_file: Path, capsys: pytest.CaptureFixture[str]) -> No
     result = json.loads(capsys.readouterr().out)
     assert result["folder"] == folder
     assert [row["epoch"] for row in result["epochs"]] == [0, 1, 2]
+    for place in (folder, result["last_checkpoint"]):  # alone: with the settings that it had
+        assert main(["train", "--epochs", "4", "--resume", place, "--json"]) == 0
+        assert len(json.loads(capsys.readouterr().out)["epochs"]) == 4
+
+
+def test_the_settings_of_a_run_are_given_back_in_silence(
+    config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(config_file.parent)
+    options = ["--output-dir", "elsewhere", "--set", "task=tests.train.tiny:Tiny"]
+    assert main(["train", "--config", config_file.name, *options, "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(["train", "--config", f"{tmp_path}/{first['folder']}/config.yaml", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["notes"] == first["notes"]
+    assert Path(again["folder"]).parent == tmp_path / "elsewhere"
+    records = [
+        json.loads((tmp_path / each["folder"] / "run.json").read_text())["config"] for each in (first, again)
+    ]
+    assert records[1] == {**records[0], "output_dir": str(tmp_path / "elsewhere")}
 
 
 def test_without_a_store_it_says_how_to_prepare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

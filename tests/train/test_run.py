@@ -197,7 +197,7 @@ def test_what_is_doubtful_of_a_store_stands_in_the_record(make_config: Make, tmp
     other = tmp_path / "other.csv"
     result = fit({**config, "manifest": str(other)})
     (told,) = [note for note in result.notes if "was made from" in note]
-    assert f"the config names {other}, which is not there" in told
+    assert f"the manifest {other} is not there" in told
 
 
 def test_notes_are_logged_where_nobody_listens(make_config: Make, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,12 +18,21 @@ import flatout
 from flatout.config import Config
 from flatout.loader.machine import describe_machine
 from flatout.processor import cpu_name
-from flatout.train.checkpoints import FOLDER, LAST
 from flatout.train.data import RunData
 from flatout.train.live import RUNNING
 from flatout.train.plot import Points, write_plot
 from flatout.train.rank_errors import tell_error, told_errors
-from flatout.train.record import RECORD, RECORD_VERSION, EpochRow, Look, RunResult, now_text, write_record
+from flatout.train.record import (
+    CHECKPOINTS,
+    LAST,
+    RECORD,
+    RECORD_VERSION,
+    EpochRow,
+    Look,
+    RunResult,
+    now_text,
+    write_record,
+)
 from flatout.train.watch import Watch
 from flatout.train.weights import BEST, FINAL, read_weights, save_weights
 
@@ -48,7 +57,7 @@ class Outcome:
         """Save the weights, test the best of them, write everything down."""
         speed = self.watch.speed()
         best = self._best_checkpoint()
-        last = self.folder / FOLDER / LAST
+        last = self.folder / CHECKPOINTS / LAST
         is_kept = self.config.save_top_k != 0
         if is_kept and self.trainer.is_global_zero:  # first of all: the test may still fail
             save_weights(self.module.state_dict(), self.folder / FINAL)
