@@ -16,6 +16,7 @@ from lightning.pytorch import LightningModule, Trainer
 
 import flatout
 from flatout.config import Config
+from flatout.living import this_process
 from flatout.loader.machine import describe_machine
 from flatout.processor import cpu_name
 from flatout.train.data import RunData
@@ -56,6 +57,7 @@ class Outcome:
     def finish(self) -> RunResult:
         """Save the weights, test the best of them, write everything down."""
         speed = self.watch.speed()
+        self.note(no_looks(self.config, self.watch))
         best = self._best_checkpoint()
         last = self.folder / CHECKPOINTS / LAST
         is_kept = self.config.save_top_k != 0
@@ -174,6 +176,14 @@ class Outcome:
         return {name: report for name, report in found.items() if report}
 
 
+def no_looks(config: Config, watch: Watch) -> list[str]:
+    """Why there is nothing to draw over steps, where there is not."""
+    every = config.monitor.update_frequency
+    if watch.looks or config.disable_metrics_monitoring:
+        return []
+    return [f"speed.svg is not drawn: the monitor looks every {every} steps (monitor.update_frequency)"]
+
+
 def draw(folder: Path, epochs: Sequence[EpochRow], looks: Sequence[Look]) -> None:
     """`losses.svg` over epochs and `speed.svg` over steps, as far as there is something to show."""
     losses: dict[str, list[tuple[float, float]]] = {}
@@ -204,6 +214,7 @@ def about(
         "global_step": trainer.global_step,
         "versions": versions(),
         "machine": machine_facts(),
+        "process": this_process(),
         "written_at": now_text(),
         "config": config.model_dump(mode="json"),
     }
