@@ -39,6 +39,11 @@ def complaint(values: Any, **more: Any) -> str:
         ({"cache_config": 7}, "config: 'cache_config' is 7; wanted keys with values"),
         ({"output_dir": 5}, "config: 'output_dir' is 5; wanted text"),
         ({"num_workers": "some"}, "config: 'num_workers' is 'some'; wanted a whole number or 'auto'"),
+        (
+            {"task": "segmentaton"},
+            "config: 'task' is 'segmentaton'; wanted 'cardiac_ct', 'heart_sound', 'speech', 'segmentation' or "
+            "'sequence_vae' or a class of your own as package.module:Name; did you mean 'segmentation'?",
+        ),
         ({"crc": "never"}, "config: 'crc' is 'never'; wanted 'first', 'always' or 'off'"),
         ({"manifest": {"train": 5}}, "config: 'manifest.train' is 5; wanted text"),
         ({"learning_rate": float("nan")}, "config: 'learning_rate' is nan; wanted a finite number"),
@@ -70,6 +75,18 @@ def complaint(values: Any, **more: Any) -> str:
 )
 def test_a_mistake_names_key_got_and_wanted(values: dict[str, Any], wanted: str) -> None:
     assert complaint(values) == wanted
+
+
+@pytest.mark.parametrize(
+    ("values", "meant"),
+    [
+        ({"preset": "recomended"}, "recommended"),
+        ({"precision": "bf16mixed"}, "bf16-mixed"),
+        ({"fields": {"ct": {"kind": "volum"}}}, "volume"),
+    ],
+)
+def test_where_only_some_names_will_do_the_likely_one_is_named(values: dict[str, Any], meant: str) -> None:
+    assert complaint(values).endswith(f"; did you mean '{meant}'?")
 
 
 @pytest.mark.parametrize(("kind", "got"), [("volum", "is 'volum'"), (None, "is null")])

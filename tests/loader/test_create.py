@@ -197,3 +197,17 @@ def test_what_is_done_otherwise_than_asked_is_a_warning(
     assert len([text for text in warned if words in text]) == 1
     assert not [text for text in warned if "auto is" in text], "a choice that was left open is none"
     assert [text for text in caplog.messages if "num_workers: auto is" in text]
+
+
+def test_no_command_is_advised_that_must_fail(raw: Any, caplog: pytest.LogCaptureFixture) -> None:
+    config = raw.prepare()
+    (raw.folder / "rows.csv").unlink()
+    with caplog.at_level(logging.WARNING):
+        create_dataloaders(config)
+    told = [r.getMessage() for r in caplog.records if "is not there" in r.getMessage()]
+    assert ["is read as it is: the manifest" in text for text in told] == [True]
+    assert "flatout prepare" not in told[0]
+    changed = config | {"fields": config["fields"] | {"image": {"kind": "array", "dtype": "float64"}}}
+    with pytest.raises(LoaderError, match=r"fields\.image\.dtype.* is not there") as refused:
+        create_dataloaders(changed | {"use_fast_loader": True})
+    assert "flatout prepare" not in str(refused.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 
 from flatout.config import load_config
+from flatout.errors import ConfigError, ManifestError
 from flatout.loader import fresh
 from flatout.loader.fresh import Freshness, compare_with_config
+from flatout.source import load_object
 from flatout.store import DataPreprocessor, StoreReader
 from flatout.store.metadata import ROOT
 
@@ -96,20 +99,77 @@ def test_with_a_version_the_code_need_not_be_here(raw: Any, monkeypatch: pytest.
     assert compared(raw.store, moved | {"transform_version": "2"}).changes
 
 
-def test_a_transform_that_is_not_here_is_a_doubt(raw: Any) -> None:
+def test_the_transform_that_made_it_may_be_elsewhere(raw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (raw.folder / "away_code.py").write_text(
+        "import numpy as np\ndef run(row):\n    return {'x': np.ones(3)}\n"
+    )
+    monkeypatch.syspath_prepend(str(raw.folder))
+    config = raw.config(transform="away_code:run") | {"fields": {}}
+    DataPreprocessor(config).run()
+    (raw.folder / "away_code.py").unlink()
+    monkeypatch.delitem(sys.modules, "away_code", raising=False)
+    load_object.cache_clear()
+    found = compared(raw.store, config)
+    assert (found.changes, found.doubts) == ((), ())
+    assert ["could not be compared" in told and "away_code" in told for told in found.unknown] == [True]
+
+
+def test_another_transform_that_is_not_here_is_an_error(raw: Any) -> None:
     raw.prepare()
-    found = compared(raw.store, raw.config(transform="module_that_is_not_here:run") | {"fields": {}})
-    assert found.changes == ()
-    assert [doubt for doubt in found.doubts if "could not be compared" in doubt]
+    with pytest.raises(ConfigError, match="module_that_is_not_here"):
+        compared(raw.store, raw.config(transform="module_that_is_not_here:run") | {"fields": {}})
 
 
-def test_a_manifest_that_is_not_here_is_a_doubt_if_it_is_needed(raw: Any) -> None:
+@pytest.mark.parametrize("splits", [{}, {"splits": {"seed": 7}}])
+def test_a_manifest_that_is_not_here_is_told_once(raw: Any, splits: dict[str, Any]) -> None:
     config = raw.prepare(fields=FIELDS)
     (raw.folder / "rows.csv").unlink()
-    assert compared(raw.store, config) == Freshness()
-    found = compared(raw.store, config | {"splits": {"seed": 7}})
-    assert found.changes == ()
-    assert [doubt for doubt in found.doubts if "could not be compared" in doubt]
+    found = compared(raw.store, config | splits)
+    assert (found.changes, found.doubts) == ((), ())
+    assert ["rows.csv is not there" in told for told in found.unknown] == [True]
+    other = compared(raw.store, config | splits | {"manifest": str(raw.folder / "rws.csv")})
+    assert ["rws.csv is not there" in told and "rows.csv)" in told for told in other.unknown] == [True]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"splits": {"group": "labl"}}, r"splits\.group names column 'labl' \(did you mean 'label'\?\)"),
+        ({"splits": {"stratify": "labl"}}, r"splits\.stratify names column 'labl'"),
+        ({"splits": {"column": "splt"}}, r"splits\.column names column 'splt'"),
+        ({"key_column": "idd"}, r"key_column names column 'idd' \(did you mean 'id'\?\)"),
+    ],
+)
+def test_a_column_that_the_manifest_lacks_is_an_error(raw: Any, settings: dict[str, Any], told: str) -> None:
+    config = raw.prepare(fields=FIELDS)
+    with pytest.raises(ConfigError, match=told):
+        compared(raw.store, config | settings)
+
+
+def test_splits_that_the_manifest_cannot_give_are_an_error(raw: Any) -> None:
+    config = raw.prepare(fields=FIELDS)
+    with pytest.raises(ManifestError, match="unknown split names"):
+        compared(raw.store, config | {"splits": {"column": "label"}})
+
+
+def test_a_column_that_only_the_store_remembers_may_go(raw: Any) -> None:
+    """Nobody has named it in the config: the sources have changed, which is no reason not to train."""
+    rows = "".join(f"{n},{n}.npy,x,p{number}\n" for number, n in enumerate(raw.names))
+    (raw.folder / "rows.csv").write_text("id,image,label,patient\n" + rows)
+    config = raw.config()
+    del config["fields"], config["splits"]
+    DataPreprocessor(config).run()
+    assert StoreReader(raw.store).meta.settings["splits"]["group"] == "patient"
+    (raw.folder / "rows.csv").write_text("id,image,label\n" + "".join(f"{n},{n}.npy,x\n" for n in raw.names))
+    found = compared(raw.store, config)
+    assert (found.changes, found.doubts) == ((), ())
+    assert ["column 'patient'" in told for told in found.unknown] == [True]
+
+
+def test_keys_of_another_column_are_other_rows(raw: Any) -> None:
+    config = raw.prepare(fields=FIELDS)
+    found = compared(raw.store, config | {"key_column": "image"})
+    assert "24 rows of the manifest are not in the store" in found.doubts
 
 
 def test_other_splits_count_if_they_divide_differently(raw: Any) -> None:

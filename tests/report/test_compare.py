@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import socket
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.report.records import doctor_record, loader, run_document, write_doctor, write_run
 
@@ -18,7 +22,10 @@ from flatout.errors import RecordError
 from flatout.report import compare, write_comparison
 from flatout.report.comparison import Measure
 from flatout.report.quantity import RATE
+from flatout.report.run import RunRecord
+from flatout.report.run_page import run_page
 from flatout.report.settings import Difference, differences
+from flatout.report.source import read_source
 from flatout.report.write import page_of
 
 
@@ -188,9 +195,45 @@ def test_the_command_obeys_no_name(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "[b]k" in shown
 
 
+def test_a_process_of_this_host_that_is_gone_was_killed(tmp_path: Path) -> None:
+    """At once, however lately it wrote; of another host nobody knows."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    process = {
+        "host": socket.gethostname(),
+        "pid": child.pid,
+        "started": psutil.Process(child.pid).create_time(),
+    }
+    run = write_run(tmp_path / "a", status="running", process=process)
+    written = datetime.fromisoformat(run_document()["written_at"])
+    other, soon = faster(tmp_path / "b"), written + timedelta(seconds=1)
+    assert "run-0007 is still running" in compare(run, other, soon).verdict
+    child.kill()
+    while psutil.Process(child.pid).status() != psutil.STATUS_ZOMBIE:
+        pass
+    gone = f"its process {child.pid} is gone"
+    told = f"run-0007 was killed, after {run_document()['speed']['num_steps']:,} steps: {gone}."
+    assert told in compare(run, other, soon).verdict  # nobody has asked for its end yet
+    child.communicate()
+    assert told in compare(run, other, soon).verdict
+    page = run_page(run_record(run), soon)
+    assert (page.state, page.tone) == ("killed", "bad")
+    assert page.alarm.startswith(f"The run was killed: {gone}; --resume")
+    away = write_run(tmp_path / "c", status="running", process={**process, "host": "elsewhere.invalid"})
+    assert "is still running" in compare(away, other, soon).verdict
+
+
+def run_record(folder: Path) -> RunRecord:
+    found = read_source(folder)
+    assert isinstance(found, RunRecord)
+    return found
+
+
 def test_speeds_of_a_few_steps_say_little(tmp_path: Path) -> None:
     speed = {**run_document()["speed"], "num_steps": 7}
     found = compare(write_run(tmp_path / "a"), write_run(tmp_path / "b", speed=speed))
-    assert "One of them has only 7 steps: that says little." in found.verdict
+    assert "run-0007 (B) has only 7 steps: that says little." in found.verdict
+    none = speed | {"num_steps": 0, "samples_per_s": None}
+    told = compare(write_run(tmp_path / "a"), write_run(tmp_path / "b", speed=none)).verdict
+    assert "measured no speed. run-0007 (B) has only 0 steps: that says little." in told
     assert "says little" not in compare(doctor_record(20), doctor_record(20)).verdict
     assert "has only 19 steps" in compare(doctor_record(20), doctor_record(19)).verdict

@@ -332,12 +332,21 @@ def test_nested_without_end_is_told() -> None:
     assert "nested too deep" in render_html(page_of(replace(run_of(), config={"deep": deep})))
 
 
+def test_a_run_too_short_for_a_look_says_so_where_the_charts_would_be() -> None:
+    run = replace(run_of(), looks=(), global_step=12)
+    told = "Processor and memory are looked at every 100 steps (monitor.update_frequency)"
+    assert f"{told}, and drawn from then on; this run had 12." in render_html(page_of(run))
+    assert told not in render_html(page_of(run_of()))
+    off = replace(run, config={**run.config, "disable_metrics_monitoring": True})
+    assert "were not looked at: disable_metrics_monitoring is true" in render_html(page_of(off))
+
+
 def test_a_run_that_no_longer_writes() -> None:
     run = run_of(status="running")
     soon = datetime(2026, 1, 2, 3, 4, 30, tzinfo=UTC)
     assert run_page(run, soon).alarm == ""
     later = datetime(2026, 1, 2, 4, 4, 5, tzinfo=UTC)
-    assert "Nothing was written for 1 h: the run may have been killed" in run_page(run, later).alarm
+    assert "The run may have been killed: nothing was written for 1 h" in run_page(run, later).alarm
     assert run_page(run_of(status="finished"), later).alarm == ""
     assert run_page(run_of(status="running", written_at="nonsense"), later).alarm == ""
 

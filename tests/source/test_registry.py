@@ -90,6 +90,8 @@ def test_objects_by_name() -> None:
         (":name", "package.module:name"),
         ("flatout.types:", "package.module:name"),
         ("flatout.types:Nothing", "has no 'Nothing'"),
+        ("flatout.types:FieldSpecs", r"has no 'FieldSpecs' .*; did you mean 'FieldSpec'\?"),
+        ("flatout.typse:FieldSpec", r"No module named 'flatout.typse'; did you mean 'flatout.types'\?"),
         ("no_such_package.module:name", "cannot be imported"),
     ],
 )

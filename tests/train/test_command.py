@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.train.tiny import Tiny, TinyModule, config_of, write_rows
+from tests.train.tiny import Tiny, TinyModule, config_of, prepare, write_rows
 
 from flatout.cli.lazy import load_command
 from flatout.cli.main import main
@@ -61,6 +61,28 @@ def test_it_goes_on(config_file: Path, capsys: pytest.CaptureFixture[str]) -> No
     result = json.loads(capsys.readouterr().out)
     assert result["folder"] == folder
     assert [row["epoch"] for row in result["epochs"]] == [0, 1, 2]
+    for place in (folder, result["last_checkpoint"]):  # alone: with the settings that it had
+        assert main(["train", "--epochs", "4", "--resume", place, "--json"]) == 0
+        assert len(json.loads(capsys.readouterr().out)["epochs"]) == 4
+
+
+def test_the_settings_of_a_run_are_given_back_in_silence(
+    config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(config_file.parent)
+    options = ["--output-dir", "elsewhere", "--set", "task=tests.train.tiny:Tiny"]
+    assert main(["train", "--config", config_file.name, *options, "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(["train", "--config", f"{tmp_path}/{first['folder']}/config.yaml", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["notes"] == first["notes"]
+    assert Path(again["folder"]).parent == tmp_path / "elsewhere"
+    records = [
+        json.loads((tmp_path / each["folder"] / "run.json").read_text())["config"] for each in (first, again)
+    ]
+    assert records[1] == {**records[0], "output_dir": str(tmp_path / "elsewhere")}
 
 
 def test_without_a_store_it_says_how_to_prepare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,6 +108,29 @@ def test_without_a_store_it_says_how_to_prepare(tmp_path: Path, capsys: pytest.C
 def test_what_is_wrong(options: list[str], code: int, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", *options]) == code
     assert told in capsys.readouterr().err
+
+
+def test_a_column_that_is_not_there_is_wrong_with_a_store_too(
+    config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "--config", str(config_file), "--set", "splits.column=splitt"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "splits.column names column 'splitt' (did you mean 'split'?)" in told
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_a_manifest_that_is_gone_is_said_and_the_store_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = config_of(write_rows(tmp_path / "raw"), tmp_path / "runs", epochs=1)
+    prepare(config)
+    Path(config["manifest"]).unlink()
+    (tmp_path / "config.yaml").write_text(to_yaml(config))
+    assert main(["train", "--config", str(tmp_path / "config.yaml")]) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    assert "store is read as it is: the manifest" in told
+    assert "rows.csv is not there" in told
+    assert "flatout prepare" not in told
 
 
 GUIDE_OPTIONS = [

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch import Callback
 from tests.train.test_run import is_equal, weights_of
 from tests.train.test_trouble import Interrupts
 from tests.train.tiny import NUM_BATCHES, SaveEach, Tiny
 
 from flatout.errors import LoaderStateError, TrainError
-from flatout.train import fit
+from flatout.train import fit, run
 from flatout.train.checkpoints import KeepLast
 from flatout.train.weights import read_weights
 
@@ -145,14 +146,75 @@ def test_a_run_that_does_not_go_on_stays_as_it_was(make_config: Make) -> None:
     """Another model, data or seed: neither its record nor its settings are lost."""
     first = fit(make_config(epochs=1))
     before = {file: file.read_bytes() for file in first.folder.rglob("*") if file.is_file()}
-    told = r"is of another model: size mismatch for model\.0\.weight.*config\.yaml"
-    with pytest.raises(TrainError, match=told):
+    with pytest.raises(
+        TrainError, match=r"is of another training: task was .*:Tiny, is .*:Wide now.*config\.yaml"
+    ):
         fit(make_config(epochs=2, task="tests.train.test_resume:Wide"), resume=first.folder)
+    (first.folder / "config.yaml").unlink()  # only the weights tell it now
+    with pytest.raises(
+        TrainError, match=r"another model: 'model\.0\.weight' is \(8, 6\) there and \(9, 6\) here"
+    ):
+        fit(make_config(epochs=2, task="tests.train.test_resume:Wide"), resume=first.folder)
+    (first.folder / "config.yaml").write_bytes(before[first.folder / "config.yaml"])
     with pytest.raises(LoaderStateError):
-        fit(make_config(epochs=2, seed=3), resume=first.folder)
+        fit(make_config(epochs=2, seed=3, logger=["csv"]), resume=first.folder)
+    with pytest.raises(NotNow):
+        fit(make_config(epochs=2, logger=["csv"]), resume=first.folder, callbacks=[Refusing()])
     assert {file: file.read_bytes() for file in first.folder.rglob("*") if file.is_file()} == before
+    assert [path.name for path in first.folder.iterdir() if path.is_dir()] == ["checkpoints"]
     fit(make_config(epochs=2), resume=first.folder)
     assert "epochs: 2" in (first.folder / "config.yaml").read_text()
+
+
+class NotNow(Exception):
+    pass
+
+
+class Refusing(Callback):
+    """Fails after the logger has made its folder, before the first step."""
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        raise NotNow
+
+
+@pytest.mark.parametrize("of", ["folder", "checkpoint"])
+def test_another_mode_is_another_training(make_config: Make, tmp_path: Path, of: str) -> None:
+    """Even where the weights would fit."""
+    first = fit(make_config(epochs=1, mode="pretrain"))
+    place = first.folder if of == "folder" else first.last_checkpoint
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(TrainError) as refused:
+        fit(make_config(epochs=2, mode="supervised"), resume=place)
+    told = str(refused.value)
+    assert told.startswith(f"resume: {place} is of another training: mode was pretrain, is supervised now. ")
+    assert f"--config {first.folder / 'config.yaml'}" in told
+    assert f"--pretrained {place} begins a new one" in told
+    assert sorted(tmp_path.rglob("*")) == before
+    fit(make_config(epochs=1, mode="supervised", pretrained=str(place)))
+
+
+def test_what_makes_another_model_is_named(make_config: Make) -> None:
+    first = fit(make_config(epochs=1, task="tests.train.test_resume:Sized", model={"dim": 3}))
+    told = r"'model\.0\.weight' is \(3, 6\) there and \(5, 6\) here; model\.dim was 3, is 5 now\."
+    with pytest.raises(TrainError, match=told):
+        fit(make_config(epochs=2, task="tests.train.test_resume:Sized", model={"dim": 5}), resume=first.folder)
+
+
+def test_a_finished_run_is_refused_before_its_data_are_opened(
+    make_config: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = fit(make_config(epochs=1))
+    monkeypatch.setattr(run, "open_loaders", lambda *_: pytest.fail("opened"))
+    with pytest.raises(TrainError, match="has had all of its 1 epochs"):
+        fit(make_config(epochs=1, batch_size="auto"), resume=first.folder)
+
+
+class Sized(Tiny):
+    def module(self, config: Any, data: Any) -> Any:
+        module: Any = super().module(config, data)
+        dim = config.model.dim
+        module.model[0], module.model[3] = torch.nn.Linear(6, dim), torch.nn.Linear(dim, 1)
+        return module
 
 
 class Wide(Tiny):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,8 +101,18 @@ def test_what_a_run_leaves(make_config: Make) -> None:
     assert {"losses.svg", "speed.svg", "weights.safetensors", "best.safetensors", "csv"} <= {
         file.name for file in result.folder.iterdir()
     }
+    assert not [note for note in result.notes if "speed.svg" in note]
+    assert record["process"]["pid"] == os.getpid()
     assert "val_loss" in (result.folder / "csv" / "metrics.csv").read_text()
     assert len(list((result.folder / "checkpoints").glob("epoch*.ckpt"))) == 2
+
+
+def test_a_run_too_short_for_a_look_says_what_is_missing(make_config: Make) -> None:
+    result = fit(make_config(epochs=1))
+    told = "speed.svg is not drawn: the monitor looks every 100 steps (monitor.update_frequency)"
+    assert told in result.notes
+    assert not (result.folder / "speed.svg").exists()
+    assert told not in fit(make_config(epochs=1, disable_metrics_monitoring=True)).notes
 
 
 def test_every_run_has_a_folder_of_its_own(make_config: Make) -> None:
@@ -197,7 +208,7 @@ def test_what_is_doubtful_of_a_store_stands_in_the_record(make_config: Make, tmp
     other = tmp_path / "other.csv"
     result = fit({**config, "manifest": str(other)})
     (told,) = [note for note in result.notes if "was made from" in note]
-    assert f"the config names {other}, which is not there" in told
+    assert f"the manifest {other} is not there" in told
 
 
 def test_notes_are_logged_where_nobody_listens(make_config: Make, caplog: pytest.LogCaptureFixture) -> None:

@@ -58,6 +58,8 @@ def test_a_module_beside_the_config_is_found(tmp_path: Path, monkeypatch: pytest
     [
         ("no.such.module:Task", "cannot be imported: No module named"),
         ("tests.train.tiny:Nothing", "has no 'Nothing'"),
+        ("tests.train.tiny:Tny", r"has no 'Tny' .*; did you mean 'Tiny'\?"),
+        ("tests.train.tinny:Tiny", r"No module named 'tests.train.tinny'; did you mean 'tests.train.tiny'\?"),
         ("nonsense", "a class of your own as package.module:Name"),
     ],
 )

@@ -97,8 +97,14 @@ def test_a_run_starts_from_pretrained_weights(make_config: Callable[..., dict[st
 
 def test_a_run_folder_stands_for_its_best_weights(tmp_path: Path) -> None:
     final, best = model().state_dict(), model().state_dict()
-    with pytest.raises(TrainError, match=r"is a folder without best\.safetensors or weights"):
+    with pytest.raises(
+        TrainError, match=r"without best\.safetensors, weights\.safetensors or checkpoints/last"
+    ):
         read_weights(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    newest = model().state_dict()
+    torch.save({"state_dict": newest}, tmp_path / "checkpoints" / "last.ckpt")  # killed before its end
+    assert torch.equal(read_weights(tmp_path)["0.weight"], newest["0.weight"])
     save_weights(final, tmp_path / "weights.safetensors")
     assert torch.equal(read_weights(tmp_path)["0.weight"], final["0.weight"])
     save_weights(best, tmp_path / "best.safetensors")

@@ -15,6 +15,7 @@ from flatout.cli.options import ConfigOption, JsonOption, SetOption
 from flatout.cli.output import console, emit_json, error_console, say
 from flatout.cli.words import seconds_text
 from flatout.errors import ConfigError, ReportError
+from flatout.train.record import CHECKPOINTS, LAST, config_file_of
 
 if TYPE_CHECKING:
     from flatout.train import RunResult
@@ -65,7 +66,9 @@ def train(
     """
     given = {name: value for name, value in locals().items() if name not in _OWN}
     if config is None and task is None and manifest is None:
-        raise ConfigError("nothing to train: give --config FILE, or --task with --manifest")
+        config = None if resume is None else config_file_of(resume)  # the run goes on as it was
+        if config is None:
+            raise ConfigError("nothing to train: give --config FILE, or --task with --manifest")
     result = _run(config, given, set_ or [], resume, dashboard=dashboard, shows_bar=not as_json)
     if result.rank:  # another process of the same run: the first one prints
         return
@@ -134,13 +137,12 @@ def _run(
 
 def _what_is_kept(folders: list[Path]) -> str:
     """What a run that was stopped just now has saved, and how it goes on."""
-    from flatout.train.checkpoints import FOLDER, LAST, LAST_EVERY_S
-    from flatout.train.record import CONFIG
+    from flatout.train.checkpoints import LAST_EVERY_S
 
-    kept = [folder for folder in folders if (folder / FOLDER / LAST).exists()]
+    kept = [folder for folder in folders if (folder / CHECKPOINTS / LAST).exists()]
     if kept:
         folder = shlex.quote(str(kept[0]))
-        command = f"flatout train --config {shlex.quote(str(kept[0] / CONFIG))} --resume {folder}"
+        command = f"flatout train --resume {folder}"
         return f"the last checkpoint is kept; '{command}' goes on from it"
     return f"no checkpoint yet: one is kept after each epoch, and every {seconds_text(LAST_EVERY_S)} in between"
 

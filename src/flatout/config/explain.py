@@ -14,7 +14,7 @@ from flatout.config.layer import MISSING, Layer, Path, dotted, leaves, lookup, w
 from flatout.config.merge import winner
 from flatout.config.overrides import PREFIX
 from flatout.config.source import SourceSettings
-from flatout.config.suggest import nearest_key
+from flatout.config.suggest import nearest_key, nearest_name
 
 _KINDS: Sequence[type[BaseModel]] = get_args(get_args(AnyField)[0])
 """The section of each kind of field."""
@@ -68,7 +68,16 @@ def _unfit(path: Path, found: list[ErrorDetails], merged: Mapping[Any, Any], lay
     wanted = " or ".join(dict.fromkeys(_wanted(details) for details in found))
     value = lookup(merged, path, MISSING)
     got = "is missing" if value is MISSING else f"is {word(value)}"
-    return f"{_where(path, layers)} {got}; wanted {wanted}"
+    return f"{_where(path, layers)} {got}; wanted {wanted}{_likely(value, found)}"
+
+
+def _likely(value: Any, found: Sequence[ErrorDetails]) -> str:
+    """The name that was likely meant, where only some names will do."""
+    expected = (details.get("ctx", {}) for details in found)
+    told = (context.get("expected") or context.get("expected_tags") or "" for context in expected)
+    names = [name for text in told for name in re.findall(r"'([^']+)'", str(text))]
+    nearest = nearest_name(value, names) if isinstance(value, str) else None
+    return f"; did you mean '{nearest}'?" if nearest else ""
 
 
 def _unknown(path: Path, layer: Layer, merged: Mapping[Any, Any]) -> str:

@@ -30,6 +30,7 @@ from flatout.config.settle import (
     yield_to_top_level,
 )
 from flatout.config.text import read_file
+from flatout.config.written import said_values
 
 Source = Config | Mapping[str, Any] | str | Path
 """What a config can be made from."""
@@ -121,10 +122,7 @@ def _resolve(given: list[Layer], folder: Path | None, findings: Findings) -> Con
 
 def _base_layer(source: Source) -> Layer:
     if isinstance(source, Config):
-        values = source.model_dump(exclude_unset=True)
-        for name, section in source.fields.items():
-            values["fields"][name]["kind"] = section.kind  # a default, but never one to be guessed again
-        return Layer("config", values)
+        return Layer("config", said_values(source))
     if isinstance(source, Mapping):
         return Layer("config", dict(source))
     return read_file(Path(source))

@@ -6,9 +6,11 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from traceback import extract_tb
 from typing import Any
 
+from flatout.config.suggest import nearest_name
 from flatout.errors import ConfigError, MissingDependencyError
 
 
@@ -48,18 +50,39 @@ def load_named(target: str) -> Any:
         ConfigError: the module is not there, fails while it is imported, or has no such name.
         MissingDependencyError: the module says that an optional library is missing.
     """
-    module_name, _, name = target.partition(":")
     try:
-        found: Any = import_module(module_name)
+        found: Any = import_module(target.partition(":")[0])
     except MissingDependencyError:
         raise
     except Exception as error:  # whatever a user's module does while it is imported
-        raise ConfigError(f"'{target}' cannot be imported: {_told(error)}") from error
+        raise ConfigError(f"'{target}' cannot be imported: {_told(error)}{likely_module(error)}") from error
+    return find_in(found, target)
+
+
+def find_in(found: Any, target: str) -> Any:
+    """What the module of "package.module:name" has under that name, which may have dots.
+
+    Raises:
+        ConfigError: there is no such name; says which was likely meant.
+    """
+    module_name, _, name = target.partition(":")
     for part in name.split("."):
         if not hasattr(found, part):
-            raise ConfigError(f"'{module_name}' has no '{part}' (wanted by '{target}')")
+            nearest = nearest_name(part, [other for other in dir(found) if not other.startswith("_")])
+            hint = f"; did you mean '{nearest}'?" if nearest else ""
+            raise ConfigError(f"'{module_name}' has no '{part}' (wanted by '{target}'){hint}")
         found = getattr(found, part)
     return found
+
+
+def likely_module(error: Exception) -> str:
+    """The module that was likely meant by one that is not there: of the same package, or on the path."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return ""
+    package, _, name = error.name.rpartition(".")
+    places = getattr(sys.modules.get(package), "__path__", None) if package else None
+    nearest = nearest_name(name, [found.name for found in iter_modules(places)])
+    return f"; did you mean '{package}{'.' if package else ''}{nearest}'?" if nearest else ""
 
 
 def _told(error: Exception) -> str:

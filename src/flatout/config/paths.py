@@ -45,6 +45,18 @@ def resolve_paths(
     return replace(layer, values=values)
 
 
+def absolute_paths(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings whose paths also hold for a file in another folder."""
+    return {name: _absolute(value) if name in PATH_KEYS else value for name, value in values.items()}
+
+
+def _absolute(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _absolute(inner) for name, inner in value.items()}
+    is_path = isinstance(value, str | PathLike) and "://" not in str(value)
+    return str(FilePath(value).expanduser().absolute()) if is_path else value
+
+
 def _resolved(value: Any, folder: FilePath | None, environ: Mapping[str, str]) -> Any:
     if isinstance(value, list):
         return [_resolved(each, folder, environ) for each in value]

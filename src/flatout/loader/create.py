@@ -119,18 +119,20 @@ def refuse_stale(store: StoreReader, config: Config, command: Command) -> list[C
 
     Raises:
         LoaderError: the store's samples or splits are not those of the config.
+        ConfigError, ManifestError: the config contradicts the manifest.
     """
     found = compare_with_config(store, config)
     if found.changes:
+        differs = f"{store.folder} was made with other settings than the config has: {'; '.join(found.changes)}"
+        if found.unknown:  # a prepare would fail, and so would reading the raw files
+            why = "; ".join(found.unknown)
+            raise LoaderError(f"{differs}; and {why}. Bring that back, or train with the store's own settings")
         raise LoaderError(
-            f"{store.folder} was made with other settings than the config has: {'; '.join(found.changes)}. "
-            f"'{command()}' brings it up to date (with --accept-fingerprint it keeps the samples as they are); "
-            "use_fast_loader: false reads the raw files instead"
+            f"{differs}. '{command()}' brings it up to date (with --accept-fingerprint it keeps the samples as "
+            "they are); use_fast_loader: false reads the raw files instead"
         )
-    return [
-        Change(f"{store.folder} is read as it is: {doubt}. '{command()}' brings it up to date")
-        for doubt in found.doubts
-    ]
+    told = [f"{doubt}. '{command()}' brings it up to date" for doubt in found.doubts]
+    return [Change(f"{store.folder} is read as it is: {each}") for each in [*found.unknown, *told]]
 
 
 def _no_store(folder: Path | None, command: Command) -> Exception:

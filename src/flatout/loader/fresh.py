@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from flatout.config import Config
-from flatout.errors import ConfigError, MissingDependencyError, SourceError
+from flatout.errors import ConfigError, ManifestError, MissingDependencyError, SourceError
 from flatout.source import hash_key, load_object
 from flatout.store import StoreReader
 from flatout.store.commit import read_quarantine
@@ -22,10 +22,13 @@ from flatout.store.fingerprint import (
     fingerprint_settings,
 )
 from flatout.store.index import read_index
-from flatout.store.job import Job, import_folders, job_from_config, with_recorded
+from flatout.store.job import Job, import_folders, job_from_config, kept_settings, with_recorded
 from flatout.store.metadata import ROOT
 from flatout.store.samples import RowFinder, row_hashes
 from flatout.store.versions import classes_of_root
+
+FINDING = ("label_set", "base_path", "key_column", "key_rule")
+"""Settings that say where rows and files are and what rows are called; `manifest` is compared by itself."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +38,23 @@ class Freshness:
     changes: tuple[str, ...] = ()
     """The config asks for other samples, or divides them in another way."""
     doubts: tuple[str, ...] = ()
-    """Other libraries, another manifest, rows that came or went, or what could not be compared."""
+    """Other libraries, another manifest, rows that came or went: what a prepare would bring up to date."""
+    unknown: tuple[str, ...] = ()
+    """What could not be compared, because sources or code are not here: a prepare would fail as well."""
 
 
 def compare_with_config(store: StoreReader, config: Config) -> Freshness:
     """What a prepare with this config would change; raw files are not looked at.
 
     A config that says nothing of how samples are made (no manifest, fields or transform) differs in nothing.
+
+    Raises:
+        ConfigError: it contradicts the manifest, whatever the store is: a column that is not there.
+        ManifestError: the manifest cannot be divided as the config asks.
     """
     comparison = _Comparison(store, config)
-    return Freshness(tuple(comparison.changes()), tuple(comparison.doubts()))
+    changes, doubts = tuple(comparison.changes()), tuple(comparison.doubts())
+    return Freshness(changes, doubts, tuple(comparison.unknown))
 
 
 class _Comparison:
@@ -56,6 +66,8 @@ class _Comparison:
         self._old = Fingerprint.from_json(store.meta.fingerprint)
         self._doubts: list[str] = []
         self._job: Job | None = None
+        self._missing = _missing_manifests(config)
+        self.unknown: list[str] = [self._told_missing()] if self._missing else []
 
     def changes(self) -> Iterator[str]:
         new = self._try(self._fingerprint)
@@ -65,18 +77,25 @@ class _Comparison:
                 self._doubts.append(f"it was made with other libraries: {'; '.join(lines)}")
             else:
                 yield from lines
-        if self._has_other_splits() and self._try(self._divides_differently):
+        if self._has_other_splits() and self._try(self._divides_differently, is_asked=True):
             yield "splits divides the samples in another way"
 
     def doubts(self) -> Iterator[str]:
         yield from self._doubts
+        if self._missing:
+            return
         made_from, named = self._store.meta.settings.get("manifest"), self._config.manifest
         if isinstance(named, str) and isinstance(made_from, str) and str(Path(named).resolve()) != made_from:
-            gone = "" if Path(named).exists() else ", which is not there"
-            yield f"the store was made from {made_from}, the config names {named}{gone}"
-        elif self._manifest_is_newer():
+            yield f"the store was made from {made_from}, the config names {named}"
+        elif self._finds_rows_differently() or self._manifest_is_newer():
             found = self._try(self._moved_rows)
             yield from found or ()
+
+    def _told_missing(self) -> str:
+        made_from, named = self._store.meta.settings.get("manifest"), self._config.manifest
+        other = f" (it was made from {made_from})" if isinstance(made_from, str) and made_from != named else ""
+        there = ", ".join(self._missing)
+        return f"the manifest {there} is not there, so that it cannot be compared with its sources{other}"
 
     def _fingerprint(self) -> Fingerprint | None:
         config = self._config
@@ -103,6 +122,14 @@ class _Comparison:
         known = positions >= 0
         names = np.array([*self._store.meta.splits, ""])[self._store.numbers["split"]]
         return bool((job.splits[positions[known]] != names[known]).any())
+
+    def _finds_rows_differently(self) -> bool:
+        """Whether the config says itself how rows are found or named, and not as the store was made."""
+        settings, config = self._store.meta.settings, self._config
+        if config.manifest is None or settings.get("manifest") is None:
+            return False
+        here = kept_settings(config)
+        return any(here[name] is not None and here[name] != settings.get(name) for name in FINDING)
 
     def _manifest_is_newer(self) -> bool:
         """Whether the manifest, if it is one file, was written after the store."""
@@ -134,14 +161,44 @@ class _Comparison:
             self._job = job_from_config(config, classes_of_root(self._store.folder))
         return self._job
 
-    def _try(self, compare: Any) -> Any:
-        """What a comparison gives; where the sources or the code are not here, None and a doubt."""
+    def _try(self, compare: Callable[[], Any], *, is_asked: bool = False) -> Any:
+        """What a comparison gives; where the sources or the code are not here, None, and `unknown` says so.
+
+        Args:
+            is_asked: the config asks for what the store is not: rows that cannot give it are an error, too.
+        """
         try:
             return compare()
         except (ConfigError, SourceError, MissingDependencyError, OSError) as error:
-            doubt = f"the store could not be compared with its sources: {error}"
-            self._doubts += [] if doubt in self._doubts else [doubt]
+            is_wrong = isinstance(error, ConfigError) and self._is_by_config()
+            if is_wrong or (is_asked and not self._missing and isinstance(error, ManifestError)):
+                raise
+            told = f"it could not be compared with its sources: {error}"
+            self.unknown += [] if self._missing or told in self.unknown else [told]
             return None
+
+    def _is_by_config(self) -> bool:
+        """Whether the config is wrong by itself; not where a part that the store was made with is gone."""
+        config = self._config
+        made_by = self._store.meta.settings.get("transform")
+        is_same = made_by is not None and made_by == config.transform
+        if is_same and _is_config_error(lambda: load_object(made_by)):
+            return False
+        return _is_config_error(lambda: job_from_config(config, classes_of_root(self._store.folder)))
+
+
+def _is_config_error(attempt: Callable[[], Any]) -> bool:
+    try:
+        attempt()
+    except (ConfigError, SourceError, MissingDependencyError, OSError) as error:
+        return isinstance(error, ConfigError)
+    return False
+
+
+def _missing_manifests(config: Config) -> list[str]:
+    named = config.manifest
+    paths = [] if named is None else [named] if isinstance(named, str) else [*named.values()]
+    return [path for path in paths if not Path(path).expanduser().exists()]
 
 
 def _libraries_aside(old: Fingerprint, new: Fingerprint) -> bool:

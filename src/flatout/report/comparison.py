@@ -13,7 +13,7 @@ from flatout.doctor.rules.means import long_run_seconds, samples_per_s_of, wait_
 from flatout.errors import RecordError
 from flatout.report.quantity import BYTES, CORES, PLAIN, RATE, SECONDS, SHARE, TIMES, Quantity, number_text
 from flatout.report.run import RunRecord
-from flatout.report.run_page import silent_s
+from flatout.report.run_page import how_lost
 from flatout.report.settings import Difference, differences, value_text
 from flatout.report.source import Record, read_source
 from flatout.report.stack import name_of
@@ -132,7 +132,7 @@ def _compare_runs(first: RunRecord, second: RunRecord, now: datetime) -> Compari
             names,
             speed[0],
             is_same_machine=not _differ(first.machine, second.machine),
-            num_steps=min(first.speed.num_steps, second.speed.num_steps),
+            num_steps=(first.speed.num_steps, second.speed.num_steps),
             cautions=_run_cautions(names, first, second, now),
         ),
         settings=tuple(differences(first.config, second.config)),
@@ -153,7 +153,7 @@ def _compare_doctors(first: DoctorRecord, second: DoctorRecord) -> Comparison:
             names,
             speed[0],
             is_same_machine=not _differ(first.machine, second.machine),
-            num_steps=min(len(first.steps), len(second.steps)),
+            num_steps=(len(first.steps), len(second.steps)),
             cautions=_doctor_cautions(names, first, second),
         ),
         settings=tuple(differences(_doctor_settings(first), _doctor_settings(second))),
@@ -216,30 +216,37 @@ def _verdict(
     speed: Measure,
     *,
     is_same_machine: bool,
-    num_steps: int,
+    num_steps: tuple[int, int],
     cautions: Sequence[str],
 ) -> str:
     told, ratio = f"{names[1]} against {names[0]}: ", speed.ratio
+    few = [
+        f"{name} has only {_steps(number)}: that says little."
+        for name, number in zip(names, num_steps, strict=True)
+        if number < FEW_STEPS
+    ]
     if not ratio:
-        return " ".join([f"{told}one of them measured no speed.", *cautions])
+        return " ".join([f"{told}one of them measured no speed.", *few, *cautions])
     if abs(ratio - 1) < SLIGHT:
         told += "as fast, within 2 %"
     else:
         told += f"{number_text(ratio)} times as fast" if ratio > 1 else f"{number_text(1 / ratio)} times slower"
     told += f" ({speed.quantity.text(speed.first)}, then {speed.quantity.text(speed.second)})."
-    told += f" One of them has only {num_steps} steps: that says little." if num_steps < FEW_STEPS else ""
     differ = [] if is_same_machine else ["Their machines differ: that is not the settings' doing alone."]
-    return " ".join([told, *cautions, *differ])
+    return " ".join([told, *few, *cautions, *differ])
+
+
+def _steps(number: int) -> str:
+    return "1 step" if number == 1 else f"{number:,} steps"
 
 
 def _run_cautions(names: tuple[str, str], first: RunRecord, second: RunRecord, now: datetime) -> list[str]:
     """What must be known before two runs are held against each other."""
     found = []
     for name, run in zip(names, (first, second), strict=True):
-        after = f"after {run.speed.num_steps:,} steps"
-        if (silent := silent_s(run, now)) is not None:
-            ago = SECONDS.text(silent)
-            found.append(f"{name} may have been killed, {after}: nothing was written for {ago}.")
+        after = f"after {_steps(run.speed.num_steps)}"
+        if (lost := how_lost(run, now)) is not None:
+            found.append(f"{name} {lost[0]}, {after}: {lost[1]}.")
         elif run.status in UNFINISHED:
             found.append(f"{name} {UNFINISHED[run.status]}, {after}.")
     return [*found, *_unlike_batches(_run_batch(first), _run_batch(second))]

@@ -72,7 +72,7 @@ class Follower:
                     self._record, self._text = parse_record(text, self.place.address), text
         except FlatoutError as error:  # a disk that is away for a while, a folder that is not there yet
             self._trouble = str(error)
-        state = (None if self._trouble else stamp, self._text, self._trouble, self._stale_minutes())
+        state = (None if self._trouble else stamp, self._text, self._trouble, self._lost())
         if before is not None and state == self._state:
             return before
         self._state = state
@@ -91,11 +91,12 @@ class Follower:
             page, alarm="\n".join(filter(None, [page.alarm, self._trouble, "This is what it said before."]))
         )
 
-    def _stale_minutes(self) -> int:
-        """How long a run has been silent that should write; the page tells, so a new minute is a new page."""
+    def _lost(self) -> tuple[bool, int]:
+        """Whether a run was killed, and the minutes it has been silent for: news make a new page."""
         run = self._record
-        silent = silent_s(run, datetime.now(UTC)) if isinstance(run, RunRecord) else None
-        return int((silent or 0.0) // 60)
+        if not isinstance(run, RunRecord):
+            return False, 0
+        return run.is_killed, int((silent_s(run, datetime.now(UTC)) or 0.0) // 60)
 
 
 def waiting_page(address: str, trouble: str) -> Page:

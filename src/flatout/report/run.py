@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from flatout.errors import RecordError
+from flatout.living import is_dead
 from flatout.plain import build
 from flatout.train.record import RECORD_VERSION, EpochRow, Look, Speed
 
@@ -41,6 +42,8 @@ class RunRecord:
     global_step: int | None = None
     versions: Mapping[str, Any] = field(default_factory=dict)
     machine: Mapping[str, Any] = field(default_factory=dict)
+    process: Mapping[str, Any] = field(default_factory=dict)
+    """Host, number and start of the one that wrote it (`flatout.living`)."""
     reports: Mapping[str, Any] = field(default_factory=dict)
     """What callbacks had to say, by their names."""
     written_at: str | None = None
@@ -53,7 +56,13 @@ class RunRecord:
 
     @property
     def is_running(self) -> bool:
+        """Whether it says so; who was killed could not say otherwise."""
         return self.status == RUNNING
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether it says that it is running, and its process on this host is gone."""
+        return self.is_running and bool(self.process) and is_dead(self.process)
 
     @property
     def last_metrics(self) -> dict[str, float]:

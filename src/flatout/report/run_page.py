@@ -33,7 +33,13 @@ MOST_REPORTS = 10
 MOST_METRICS = 24
 OFF: tuple[Any, ...] = ("none", {}, [])
 """What says nothing where the defaults have no such name: parameters of a field that were left alone."""
-TONES: dict[str, Tone] = {"running": "plain", "finished": "good", "failed": "bad", "interrupted": "warn"}
+TONES: dict[str, Tone] = {
+    "running": "plain",
+    "finished": "good",
+    "failed": "bad",
+    "killed": "bad",
+    "interrupted": "warn",
+}
 
 
 def run_page(run: RunRecord, now: datetime | None = None) -> Page:
@@ -46,7 +52,8 @@ def run_page(run: RunRecord, now: datetime | None = None) -> Page:
     sections = [
         section("Where the time goes", [make(named) for make in (step_chart, wait_chart, speed_chart)]),
         section(
-            "The machine at work", [make(named) for make in (utilisation_chart, cores_chart, memory_chart)]
+            "The machine at work",
+            [*(make(named) for make in (utilisation_chart, cores_chart, memory_chart)), _no_looks(run)],
         ),
         section("Losses and metrics", metric_charts(named), "Over epochs."),
         section("Settings other than the defaults", [_settings(run)]),
@@ -54,11 +61,12 @@ def run_page(run: RunRecord, now: datetime | None = None) -> Page:
         section("Notes", [Words(tuple(clipped(note, 2000) for note in run.notes[:MOST_NOTES]))]),
         _reports(run),
     ]
+    state = "killed" if now is not None and run.is_killed else clipped(run.status, 20)
     return Page(
         title=f"Run {clipped(run.name, NAME_LENGTH)}",
         subtitle=_subtitle(run),
-        state=clipped(run.status, 20),
-        tone=TONES.get(run.status, "plain"),
+        state=state,
+        tone=TONES.get(state, "plain"),
         verdict=run_verdict(run),
         alarm=_alarm(run, now),
         facts=_facts(run),
@@ -90,6 +98,16 @@ def silent_s(run: RunRecord, now: datetime) -> float | None:
     return seconds if seconds > STALE_S else None
 
 
+def how_lost(run: RunRecord, now: datetime) -> tuple[str, str] | None:
+    """What has become of a run that says it is running, and how one knows; None: it runs, or has ended."""
+    if run.is_killed:
+        return "was killed", f"its process {run.process.get('pid')} is gone"
+    silent = silent_s(run, now)
+    return (
+        None if silent is None else ("may have been killed", f"nothing was written for {SECONDS.text(silent)}")
+    )
+
+
 def written_at(run: RunRecord) -> datetime | None:
     """When the record was written; None where it does not say so in a way that can be read."""
     try:
@@ -112,10 +130,8 @@ def _is_cuda(run: RunRecord) -> bool:
 def _alarm(run: RunRecord, now: datetime | None) -> str:
     if run.error:
         return clipped_end(run.error)
-    if now is not None and (silent := silent_s(run, now)) is not None:
-        ago = SECONDS.text(silent)
-        return f"Nothing was written for {ago}: the run may have been killed; --resume goes on from there."
-    return ""
+    lost = None if now is None else how_lost(run, now)
+    return "" if lost is None else f"The run {': '.join(lost)}; --resume goes on from its last checkpoint."
 
 
 def _subtitle(run: RunRecord) -> str:
@@ -163,6 +179,21 @@ def _settings(run: RunRecord) -> Table:
 def _machine(run: RunRecord) -> Table:
     facts_of_run = {"device": run.device, "num_devices": run.num_devices, "precision": run.precision}
     return fact_table("", {**run.machine, **facts_of_run})
+
+
+def _no_looks(run: RunRecord) -> Words:
+    """What stands in place of the charts that are drawn from looks."""
+    monitor = run.config.get("monitor")
+    every = monitor.get("update_frequency") if isinstance(monitor, dict) else None
+    if run.looks or every is None:
+        return Words(())
+    if run.config.get("disable_metrics_monitoring"):
+        return Words(("Processor and memory were not looked at: disable_metrics_monitoring is true.",))
+    often = f"every {every} steps (monitor.update_frequency)"
+    steps = f"{run.global_step:,} so far" if run.is_running else f"{run.global_step:,}"
+    return Words(
+        (f"Processor and memory are looked at {often}, and drawn from then on; this run had {steps}.",)
+    )
 
 
 def _reports(run: RunRecord) -> Section | None:

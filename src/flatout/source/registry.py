@@ -17,6 +17,7 @@ from importlib import import_module
 from traceback import extract_tb
 from typing import Any
 
+from flatout.config.own_task import find_in, likely_module
 from flatout.errors import ConfigError, MissingDependencyError, SampleError
 from flatout.source.files import SourceFile
 from flatout.source.uncached import keeping_no_bytecode
@@ -100,13 +101,9 @@ def load_object(target: str) -> Any:
     except MissingDependencyError:
         raise
     except Exception as error:  # whatever a user's module does while it is imported
-        raise ConfigError(f"'{target}' cannot be imported: {_where(error)}{_told(error)}") from error
-    for part in name.split("."):
-        try:
-            found = getattr(found, part)
-        except AttributeError as error:
-            raise ConfigError(f"'{module_name}' has no '{part}' (wanted by '{target}')") from error
-    return found
+        told = f"{_where(error)}{_told(error)}{likely_module(error)}"
+        raise ConfigError(f"'{target}' cannot be imported: {told}") from error
+    return find_in(found, target)
 
 
 def _where(error: Exception) -> str:

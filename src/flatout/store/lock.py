@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
 from filelock import FileLock, Timeout
 
 from flatout.errors import StoreLockedError
+from flatout.living import is_dead, this_process
 from flatout.store.files import make_folder, write_all
 
 OWNER = "prepare.lock"
@@ -52,7 +52,7 @@ def locked(folder: Path) -> Iterator[None]:
 def _sign(folder: Path) -> None:
     """Write the owner file. Where the guard does not reach (another machine), only one can create it."""
     owner = _read_owner(folder)
-    if owner is not None and _is_dead(owner):
+    if owner is not None and is_dead(owner):
         (folder / OWNER).unlink(missing_ok=True)
     try:
         descriptor = os.open(folder / OWNER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -71,19 +71,14 @@ def _living_owner(folder: Path) -> dict[str, Any] | None:
     """Who holds the guard; it may have taken it a moment ago and not have signed yet."""
     for _ in range(100):
         owner = _read_owner(folder)
-        if owner is not None and not _is_dead(owner):
+        if owner is not None and not is_dead(owner):
             return owner
         time.sleep(0.01)
     return None
 
 
 def _myself() -> dict[str, Any]:
-    return {
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "started": psutil.Process().create_time(),
-        "since": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+    return {**this_process(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
 
 
 def _read_owner(folder: Path) -> dict[str, Any] | None:
@@ -97,18 +92,6 @@ def _read_owner(folder: Path) -> dict[str, Any] | None:
         except ValueError:
             time.sleep(0.01)
     return {"host": socket.gethostname(), "pid": -1, "started": 0.0, "since": "unknown"}
-
-
-def _is_dead(owner: dict[str, Any]) -> bool:
-    """True only for a process of this machine that is gone, or whose number another process has now."""
-    if owner.get("host") != socket.gethostname():
-        return False
-    try:
-        return abs(psutil.Process(int(owner["pid"])).create_time() - float(owner["started"])) > 1.0
-    except (psutil.NoSuchProcess, KeyError, ValueError, TypeError):
-        return True
-    except psutil.AccessDenied:
-        return False
 
 
 def _busy(folder: Path, owner: dict[str, Any] | None) -> str:

@@ -99,7 +99,7 @@ class HeartSound(Task):
 
 
 def _mode(config: Config) -> str:
-    return config.mode or PRETRAIN
+    return config.mode or str(HeartSound.defaults["mode"])
 
 
 def _check_pretrained(config: Config, module: LabelModule) -> None:

@@ -9,13 +9,13 @@ from lightning.pytorch import Callback
 
 from flatout.config import Config
 from flatout.train.accumulation import ExactAccumulation
-from flatout.train.checkpoints import FOLDER, KeepLast, keep_best, stop_early
+from flatout.train.checkpoints import KeepLast, keep_best, stop_early
 from flatout.train.loaders import RunLoaders
 from flatout.train.nonfinite import StopAtNonfinite
 from flatout.train.posterior import PosteriorMetricsMonitor
 from flatout.train.progress import EpochEnds, WaitBar
 from flatout.train.randomness import StepSeed
-from flatout.train.record import EpochRow
+from flatout.train.record import CHECKPOINTS, EpochRow
 from flatout.train.retune import make_retune
 from flatout.train.watch import Watch
 
@@ -50,8 +50,8 @@ def make_callbacks(
         stop_early(config, has_val=has_val, note=note),
         _posterior(config, folder, say),
         _accumulation(config),
-        keep_best(config, folder / FOLDER, has_val=has_val),
-        KeepLast(folder / FOLDER) if config.save_top_k != 0 else None,
+        keep_best(config, folder / CHECKPOINTS, has_val=has_val),
+        KeepLast(folder / CHECKPOINTS) if config.save_top_k != 0 else None,
     ]
     return [callback for callback in found if callback is not None]
 

@@ -15,10 +15,9 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from flatout.config import Config
 from flatout.errors import ConfigError, TrainError
 from flatout.train.fetch import is_address, local_file
-from flatout.train.weights import check_checkpoint
+from flatout.train.record import CHECKPOINTS, LAST
+from flatout.train.weights import read_checkpoint
 
-FOLDER = "checkpoints"
-LAST = "last.ckpt"
 LAST_EVERY_S = 600.0
 """A killed run loses at most this much, and the rest of a step."""
 
@@ -140,8 +139,8 @@ def open_checkpoint(resume: str | Path | None) -> Iterator[tuple[str | None, Pat
         yield None, None
         return
     folder = None if is_address(resume) or not Path(resume).is_dir() else Path(resume)
-    with local_file(resume if folder is None else folder / FOLDER / LAST) as found:
+    with local_file(resume if folder is None else folder / CHECKPOINTS / LAST) as found:
         if not found.is_file():
             raise TrainError(f"resume: there is no checkpoint at {found}")
-        check_checkpoint(found, named=resume)
+        read_checkpoint(found, named=resume)
         yield str(found), folder

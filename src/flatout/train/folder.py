@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 from lightning.pytorch.utilities import rank_zero_only
 
 from flatout.errors import TrainError
-from flatout.train.record import CONFIG
+from flatout.train.record import CHECKPOINTS, CONFIG
 
 SHARED = "_FLATOUT_RUN_FOLDER"
 """Environment variable by which the processes that Lightning starts find the first one's folder."""
@@ -31,7 +31,8 @@ _num_agreed = count()
 def run_folder(output_dir: str | Path, *, continued: Path | None, is_shared: bool) -> Iterator[Path]:
     """A new folder `run-0001`, `run-0002`, ... below `output_dir`, or that of the run that goes on.
 
-    A new one that an error leaves with nothing but the config in it is removed.
+    A new one that an error leaves with nothing but the config in it is removed; of one that goes on, empty
+    folders that were not there before.
 
     Args:
         continued: the folder of a run that goes on.
@@ -43,7 +44,8 @@ def run_folder(output_dir: str | Path, *, continued: Path | None, is_shared: boo
     before = os.environ.get(SHARED)
     folder = continued or _find(Path(output_dir))
     is_new = continued is None and before is None and _is_first() and not _files(folder)
-    (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+    known = _folders(folder)
+    (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
     if is_shared:
         os.environ[SHARED] = str(folder.absolute())
     try:
@@ -51,6 +53,9 @@ def run_folder(output_dir: str | Path, *, continued: Path | None, is_shared: boo
     except BaseException:
         if is_new and _files(folder) <= {folder / CONFIG}:
             shutil.rmtree(folder, ignore_errors=True)
+        for made in sorted(_folders(folder) - known, reverse=True):  # what is inside another comes first
+            with suppress(OSError):  # it is not empty
+                made.rmdir()
         raise
     finally:
         if is_shared and before is None:
@@ -59,6 +64,10 @@ def run_folder(output_dir: str | Path, *, continued: Path | None, is_shared: boo
 
 def _is_first() -> bool:
     return bool(getattr(rank_zero_only, "rank", 0) == 0)
+
+
+def _folders(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_dir()}
 
 
 def _files(folder: Path) -> set[Path]:

@@ -16,14 +16,24 @@ from lightning.pytorch import LightningModule, Trainer
 
 import flatout
 from flatout.config import Config
+from flatout.living import this_process
 from flatout.loader.machine import describe_machine
 from flatout.processor import cpu_name
-from flatout.train.checkpoints import FOLDER, LAST
 from flatout.train.data import RunData
 from flatout.train.live import RUNNING
 from flatout.train.plot import Points, write_plot
 from flatout.train.rank_errors import tell_error, told_errors
-from flatout.train.record import RECORD, RECORD_VERSION, EpochRow, Look, RunResult, now_text, write_record
+from flatout.train.record import (
+    CHECKPOINTS,
+    LAST,
+    RECORD,
+    RECORD_VERSION,
+    EpochRow,
+    Look,
+    RunResult,
+    now_text,
+    write_record,
+)
 from flatout.train.watch import Watch
 from flatout.train.weights import BEST, FINAL, read_weights, save_weights
 
@@ -47,8 +57,9 @@ class Outcome:
     def finish(self) -> RunResult:
         """Save the weights, test the best of them, write everything down."""
         speed = self.watch.speed()
+        self.note(no_looks(self.config, self.watch))
         best = self._best_checkpoint()
-        last = self.folder / FOLDER / LAST
+        last = self.folder / CHECKPOINTS / LAST
         is_kept = self.config.save_top_k != 0
         if is_kept and self.trainer.is_global_zero:  # first of all: the test may still fail
             save_weights(self.module.state_dict(), self.folder / FINAL)
@@ -165,6 +176,14 @@ class Outcome:
         return {name: report for name, report in found.items() if report}
 
 
+def no_looks(config: Config, watch: Watch) -> list[str]:
+    """Why there is nothing to draw over steps, where there is not."""
+    every = config.monitor.update_frequency
+    if watch.looks or config.disable_metrics_monitoring:
+        return []
+    return [f"speed.svg is not drawn: the monitor looks every {every} steps (monitor.update_frequency)"]
+
+
 def draw(folder: Path, epochs: Sequence[EpochRow], looks: Sequence[Look]) -> None:
     """`losses.svg` over epochs and `speed.svg` over steps, as far as there is something to show."""
     losses: dict[str, list[tuple[float, float]]] = {}
@@ -195,6 +214,7 @@ def about(
         "global_step": trainer.global_step,
         "versions": versions(),
         "machine": machine_facts(),
+        "process": this_process(),
         "written_at": now_text(),
         "config": config.model_dump(mode="json"),
     }

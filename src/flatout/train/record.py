@@ -14,6 +14,9 @@ from flatout.errors import TrainError
 
 RECORD = "run.json"
 CONFIG = "config.yaml"
+CHECKPOINTS = "checkpoints"
+LAST = "last.ckpt"
+"""Of the checkpoints, the newest: what a run goes on from."""
 RECORD_VERSION = 1
 
 
@@ -110,6 +113,13 @@ class RunResult:
             "version": RECORD_VERSION,
             **{name: _plain(value) for name, value in vars(self).items()},
         }
+
+
+def config_file_of(resume: str | Path) -> Path | None:
+    """The settings in the folder of a run, or above one of its checkpoints; None: there are none here."""
+    place = Path(resume)
+    found = (place if place.is_dir() else place.parent.parent) / CONFIG
+    return found if found.is_file() else None
 
 
 def refuse_finished(folder: Path, epochs: int) -> None:

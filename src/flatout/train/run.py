@@ -13,7 +13,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_only
 
 from flatout.bank import BankViews
-from flatout.config import Config, resolve_config, to_yaml
+from flatout.config import Config, resolve_config
+from flatout.config.written import config_text
 from flatout.errors import ConfigError
 from flatout.loader.create import Source
 from flatout.loader.machine import Machine
@@ -26,6 +27,7 @@ from flatout.train.device import Place, choose_place, leaves_processor_free
 from flatout.train.engine import explained, memory_explained, quiet_lightning
 from flatout.train.fetch import is_address
 from flatout.train.folder import run_folder
+from flatout.train.goes_on import refuse_other_model, refuse_other_training
 from flatout.train.largest_batch import find_batch_size, with_batch_size
 from flatout.train.live import LiveRecord
 from flatout.train.loaders import RunLoaders, open_loaders
@@ -91,18 +93,19 @@ def fit(
     """
     config, notes = resolve_config(source, overrides=overrides, sets=sets)
     check_loggers(config)
-    run = Run(config, load_task(config), say, on_epoch, shows_bar, on_folder=on_folder)
-    run.note(notes)
-    run.find_batch_size(source, machine)
-    with (
-        open_checkpoint(resume) as (checkpoint, continued),
-        closing(run.open_loaders(source, machine)) as loaders,
-    ):
+    task = load_task(config)
+    with open_checkpoint(resume) as (checkpoint, continued):
         if continued is not None:
             refuse_finished(continued, config.epochs)
-        run.note(loaders.notes)
+        if resume is not None:
+            refuse_other_training(resume, config)
+        run = Run(config, task, say, on_epoch, shows_bar, on_folder=on_folder)
+        run.note(notes)
         run.resumed_from = str(resume) if resume is not None and is_address(resume) else checkpoint
-        return run.train(loaders, checkpoint, continued, callbacks, trainer_options or {})
+        run.find_batch_size(source, machine)
+        with closing(run.open_loaders(source, machine)) as loaders:
+            run.note(loaders.notes)
+            return run.train(loaders, checkpoint, continued, callbacks, trainer_options or {})
 
 
 class Run:
@@ -188,6 +191,10 @@ class Run:
         with memory_explained(config, self.precision, loaders.data.fields):
             module = self._module(loaders)
             data = self._data(loaders, module)
+        if checkpoint is not None:
+            assert self.resumed_from is not None
+            named = continued or self.resumed_from
+            refuse_other_model(named, checkpoint, config, module, data, self.place.num_devices)
         watch = Watch(data.train_loader.waits, None if config.disable_metrics_monitoring else config.monitor)
         with (
             closing(data),
@@ -291,4 +298,4 @@ class Run:
 
     def _write_config(self, folder: Path) -> None:
         if self._is_first:
-            (folder / CONFIG).write_text(to_yaml(self.config.model_dump(mode="json")), encoding="utf-8")
+            (folder / CONFIG).write_text(config_text(self.config), encoding="utf-8")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from flatout.errors import TrainError
 from flatout.train.fetch import local_file
+from flatout.train.record import CHECKPOINTS, LAST
 
 SAFETENSORS = ".safetensors"
 FINAL = "weights.safetensors"
@@ -50,8 +51,8 @@ def read_weights(source: str | Path) -> dict[str, Tensor]:
     return weights
 
 
-def check_checkpoint(path: str | Path, named: str | Path) -> None:
-    """Look at a checkpoint before a run is resumed from it; its tensors are mapped, not read.
+def read_checkpoint(path: str | Path, named: str | Path) -> dict[str, Any]:
+    """A checkpoint that a run is to go on from; its tensors are mapped, not read.
 
     Args:
         named: what messages call it.
@@ -67,6 +68,7 @@ def check_checkpoint(path: str | Path, named: str | Path) -> None:
         raise TrainError(
             f"resume: {named} is no checkpoint of a run; 'pretrained' takes weights alone and begins anew"
         )
+    return found
 
 
 def load_weights(module: nn.Module, source: str | Path) -> list[str]:
@@ -92,11 +94,13 @@ def load_weights(module: nn.Module, source: str | Path) -> list[str]:
 
 
 def _of_run(folder: Path) -> Path:
-    """The best weights of a run folder, or the final ones where none was the best."""
-    found = next((folder / name for name in (BEST, FINAL) if (folder / name).is_file()), None)
+    """The best weights of a run folder; else the final ones, or those that a run without an end saved last."""
+    names = (BEST, FINAL, f"{CHECKPOINTS}/{LAST}")
+    found = next((folder / name for name in names if (folder / name).is_file()), None)
     if found is None:
         raise TrainError(
-            f"{folder} is a folder without {BEST} or {FINAL}: give a file of weights, or a run's folder"
+            f"{folder} is a folder without {', '.join(names[:2])} or {names[2]}: give a file of weights, or "
+            "the folder of a run"
         )
     return found
 

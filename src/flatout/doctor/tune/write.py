@@ -15,8 +15,9 @@ from flatout.config.findings import Findings
 from flatout.config.layer import Layer, leaves, lookup, put
 from flatout.config.load import Source
 from flatout.config.overrides import sets_layer
-from flatout.config.paths import PATH_KEYS, resolve_paths
+from flatout.config.paths import absolute_paths, resolve_paths
 from flatout.config.text import read_file
+from flatout.config.written import said_values
 from flatout.doctor.tune.run import Tuned
 from flatout.errors import ConfigError
 
@@ -68,8 +69,7 @@ def tuned_values(tuned: Tuned, source: Source, sets: Sequence[str] = ()) -> dict
     values = dict(layer.values)
     for path, value in leaves(translate(sets_layer(sets), findings).values):
         put(values, path, value)
-    for name in PATH_KEYS & values.keys():
-        values[name] = _absolute(values[name])
+    values = absolute_paths(values)
     for name, value in tuned.keys.items():
         put(values, tuple(name.split(".")), value)
     _check(values, tuned)
@@ -78,16 +78,8 @@ def tuned_values(tuned: Tuned, source: Source, sets: Sequence[str] = ()) -> dict
 
 def _layer(source: Source) -> Layer:
     if isinstance(source, Config):
-        return Layer("config", source.model_dump(mode="json", exclude_unset=True))
+        return Layer("config", said_values(source))
     return Layer("config", dict(source)) if isinstance(source, Mapping) else read_file(Path(source))
-
-
-def _absolute(value: Any) -> Any:
-    """A path that also holds for a file in another folder."""
-    if isinstance(value, Mapping):
-        return {name: _absolute(inner) for name, inner in value.items()}
-    is_path = isinstance(value, str | Path) and "://" not in str(value)
-    return str(Path(value).expanduser().absolute()) if is_path else value
 
 
 def _check(values: dict[str, Any], tuned: Tuned) -> None:

@@ -1,0 +1,100 @@
+"""Whether a checkpoint is of this training: asked before data are opened, and before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import LightningModule
+from torch import Tensor
+
+from flatout.config import Config, resolve_config
+from flatout.errors import ConfigError, TrainError
+from flatout.train.data import RunData
+from flatout.train.record import config_file_of
+from flatout.train.weights import read_checkpoint
+
+TRAINING = ("task", "mode")
+"""Settings that make a run another training, whatever its weights are."""
+MODEL = ("label_set", "model", "fields")
+"""Settings that the shapes of weights may follow from."""
+
+
+def refuse_other_training(resume: str | Path, config: Config) -> None:
+    """A run goes on as the task, and in the mode, that it was.
+
+    Raises:
+        TrainError: the config has others.
+    """
+    if told := list(_differences(resume, config, TRAINING)):
+        raise _refused(resume, f"is of another training: {'; '.join(told)}")
+
+
+def refuse_other_model(
+    resume: str | Path,
+    checkpoint: str,
+    config: Config,
+    module: LightningModule,
+    data: RunData,
+    num_devices: int,
+) -> None:
+    """Weights, samples and augmentation of a checkpoint are those of this run.
+
+    What several devices read is known once they are connected: their data are asked by Lightning alone.
+
+    Args:
+        resume: what messages call it.
+        checkpoint: its file here.
+
+    Raises:
+        TrainError: the weights are of another model.
+        LoaderStateError: the data or the augmentation are others.
+    """
+    saved = read_checkpoint(checkpoint, resume)
+    is_plain = type(module).on_load_checkpoint is LightningModule.on_load_checkpoint and module.strict_loading
+    why = _why_other(saved["state_dict"], module.state_dict()) if is_plain else None
+    if why is not None:
+        told = "; ".join([why, *_differences(resume, config, MODEL)])
+        raise _refused(resume, f"is of another model: {told}")
+    if num_devices == 1:
+        data.load_state_dict(saved["RunData"])
+
+
+def _refused(resume: str | Path, what: str) -> TrainError:
+    found = config_file_of(resume)
+    where = f" (--config {found})" if found is not None else ""
+    return TrainError(
+        f"resume: {resume} {what}. A run goes on with its own settings{where}; without --resume, "
+        f"--pretrained {resume} begins a new one with what fits of its weights"
+    )
+
+
+def _why_other(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str | None:
+    """The first difference between two sets of weights."""
+    for name, value in own.items():
+        if name not in saved:
+            return f"it has no weights '{name}'"
+        if saved[name].shape != value.shape:
+            return f"'{name}' is {tuple(saved[name].shape)} there and {tuple(value.shape)} here"
+    surplus = next((name for name in saved if name not in own), None)
+    return None if surplus is None else f"its weights '{surplus}' have no place here"
+
+
+def _differences(resume: str | Path, config: Config, names: tuple[str, ...]) -> Iterator[str]:
+    """What is not as the run had it, where its settings are at hand."""
+    path = config_file_of(resume)
+    try:
+        before = config if path is None else resolve_config(path, environ={})[0]
+    except ConfigError:  # somebody's own file, or half of one
+        return
+    saved, here = (each.model_dump(mode="json", include=set(names)) for each in (before, config))
+    yield from _told("", saved, here)
+
+
+def _told(name: str, before: Any, now: Any) -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in before | now:
+            yield from _told(f"{name}.{key}" if name else key, before.get(key), now.get(key))
+    elif before != now:
+        yield f"{name} was {before}, is {now} now"

@@ -1,0 +1,23 @@
+"""Processes by host, number and start: who is gone, and who cannot be told of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flatout.living import is_dead, this_process
+
+
+def test_who_asks_lives() -> None:
+    assert not is_dead(this_process())
+
+
+@pytest.mark.parametrize("change", [{"started": 0.0}, {"pid": 1 << 30}, {"pid": "none"}, {"pid": None}])
+def test_another_start_or_no_number_is_gone(change: dict[str, Any]) -> None:
+    assert is_dead({**this_process(), **change})
+    assert not is_dead({**this_process(), **change, "host": "elsewhere.invalid"})
+
+
+def test_nothing_is_known_of_nobody() -> None:
+    assert not is_dead({})
