@@ -10,7 +10,7 @@ from flatout.doctor.rules.words import count, duration, share, times
 
 NOTICED = 1.1
 """A gain that a healthy training should not have, without a word about it."""
-DIFFERS = 1.25
+DIFFERS = 1.5
 """Seconds of a step beside its wait, against those with batches from memory, from which the wait alone does not
 explain the gain: 62 % of waiting were 2.6x, and 159x was told, where workers took the cores of a tiny model."""
 
