@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
+from flatout.doctor.ceiling import sources
 from flatout.doctor.ceiling.measure import ceiling_of, resident_seconds
 from flatout.doctor.ceiling.plan import (
     EPOCH_S,
@@ -210,3 +212,23 @@ def test_slow_steps_have_fewer_sources_and_shorter_blocks() -> None:
     assert blocks_in_time(10.0, 30.0) == []
     names = {block.source.name for block in blocks_in_time(0.5, 120.0)}
     assert {"base", "resident", "beside"} <= names
+
+
+@pytest.mark.parametrize(("batch_s", "num_made"), [(8.0, 4), (0.5, 4), (3600.0, 0)])
+def test_workers_are_waited_for_while_they_make_batches(
+    batch_s: float, num_made: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four batches of 8 s are made before anybody else is measured; one that never comes is not waited for."""
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += max(seconds, 0.1)
+
+    monkeypatch.setattr(sources, "perf_counter", lambda: now)
+    monkeypatch.setattr(sources, "sleep", sleep)
+    queue = SimpleNamespace(qsize=lambda: min(4, int(now / batch_s)))
+    iterator = SimpleNamespace(_num_workers=2, _prefetch_factor=2, _tasks_outstanding=4, _data_queue=queue)
+    LoaderSource("base", lambda: iterator, next, iterator).settle()
+    assert queue.qsize() == num_made
+    assert now < 2 * sources.SETTLE_S

@@ -69,6 +69,20 @@ def test_what_is_printed(plain: DoctorRecord, capsys: pytest.CaptureFixture[str]
     assert first.how in out
 
 
+def test_what_a_batch_waits_for_a_core_is_printed(
+    plain: DoctorRecord, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = {**plain.facts, "loader_cpu_wait_s": 0.9 * sum(plain.loaders[0].seconds.values())}
+    for record, is_told in ((replace(plain, facts=facts), True), (plain, False)):
+        show(record)
+        assert ("of it waiting for a core" in " ".join(capsys.readouterr().out.split())) == is_told
+
+
+def test_flags_are_for_trials(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--flags", str(scripts.write(here, "raise SystemExit(3)"))]) == 2
+    assert "give --try, too" in capsys.readouterr().err
+
+
 def test_a_crash_is_named_first(capsys: pytest.CaptureFixture[str], plain: DoctorRecord) -> None:
     show(replace(plain, exit=Exit(1, False, "Traceback\nValueError: bad [sample]\n")))
     assert "exit code 1 after 2" in (shown := capsys.readouterr()).err

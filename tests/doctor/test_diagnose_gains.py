@@ -19,6 +19,7 @@ from tests.doctor.test_diagnose import (
 from flatout.doctor.diagnose import diagnose
 from flatout.doctor.record import DoctorRecord
 from flatout.doctor.rules.case import look_at
+from flatout.doctor.rules.workers import advise_persistent
 
 
 def gains(record: DoctorRecord) -> dict[str, float]:
@@ -137,6 +138,18 @@ def test_workers_that_stay_alive_still_begin_with_the_epoch() -> None:
     case = look_at(slow)
     after_s = replace(case.work, uneven_s=0.016 / 8).step_s()
     assert gains(slow)["persistent"] == pytest.approx(min(case.step_s / after_s, case.ceiling))
+
+
+def test_restarts_take_little_else_with_them() -> None:
+    """One every 80 steps is 3 % of all time, however much a perfect loader would give."""
+    record = worker_restart()
+    steps = tuple(replace(step, seconds={**step.seconds, "wait": 0.06}) for step in record.steps)
+    busy = replace(with_facts(record, steps_per_epoch=80.0), steps=steps, ceiling=ceiling_of(0.08, 0.01, None))
+    case = look_at(busy)
+    assert case.restart_s == pytest.approx(0.2 / 80)
+    found = advise_persistent(case)
+    assert found is not None
+    assert found.predicted_gain == pytest.approx(0.08 / (0.08 - 1.5 * 0.2 / 80))
 
 
 def test_the_way_from_a_worker_is_what_sent_batches_took_more() -> None:

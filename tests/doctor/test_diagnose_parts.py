@@ -272,3 +272,36 @@ def test_of_restarts_and_the_way_from_a_worker_the_dearer_is_named(sent_s: float
     found = diagnose(replace(record, steps=steps, ceiling=ceiling_of(0.042, 0.012, 0.002)))
     assert found.verdict is not None
     assert found.verdict.disease == disease
+
+
+def slowed(num_workers: int, **facts: Any) -> DoctorRecord:
+    """A step of 53 ms: 33 of waiting, 20 of a computation that takes 0.3 with batches from memory."""
+    record = made_record(compute_s=0.02, stages={"prepare": 0.2}, num_workers=num_workers, facts=facts)
+    steps = tuple(replace(step, seconds={**step.seconds, "wait": 0.033}) for step in record.steps)
+    return replace(record, steps=steps, ceiling=ceiling_of(0.053, 0.053 / 159, None))
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "why"), [(2, "nobody makes batches beside it"), (0, "no batch is made in between")]
+)
+def test_a_gain_that_the_wait_does_not_explain_is_explained(num_workers: int, why: str) -> None:
+    verdict = diagnose(slowed(num_workers)).verdict
+    assert verdict is not None
+    assert verdict.sentence.startswith("Training waits for data 62 % of the time")
+    assert (
+        "it would be 159x as fast: of a step of 53 ms the 33 ms of waiting would go, and the other 20 ms would "
+        f"become 0.3 ms, which is what they take when {why}." in verdict.sentence
+    )
+
+
+def test_a_gain_that_the_wait_explains_is_just_told() -> None:
+    verdict = diagnose(made_record(stages={"prepare": 0.2}, num_workers=2)).verdict
+    assert verdict is not None
+    assert verdict.sentence.endswith("with a perfect loader it would be 5.0x as fast.")
+
+
+def test_a_device_that_computes_during_the_wait_is_told() -> None:
+    record = replace(slowed(2, device="cuda:0"), ceiling=ceiling_of(0.053, 0.04, None))
+    verdict = diagnose(record).verdict
+    assert verdict is not None
+    assert "the device computes during the wait, and needs 40 ms for a step all the same" in verdict.sentence

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.doctor import scripts
+from tests.doctor.made_records import made_record
 from tests.doctor.running import FEW
 from tests.doctor.test_try import record_of, remedy, traced, write_rows
 from torch import distributed
@@ -226,3 +227,20 @@ def test_ranks_of_torchrun_try_the_same_remedies(tmp_path: Path) -> None:
     assert trial is not None
     assert trial.low < trial.high
     assert trial.losses_agree
+
+
+@pytest.mark.parametrize(
+    ("device", "settings", "told"),
+    [
+        ("cpu", {}, "this training is on the CPU"),
+        ("cuda:0", {"num_workers": 2}, "are on already"),
+        ("cuda:0", {"matmul_precision": "high"}, None),
+    ],
+)
+def test_flags_that_leave_nothing_to_try_are_told(
+    device: str, settings: Mapping[str, Any], told: str | None, tmp_path: Path
+) -> None:
+    record = replace(made_record(facts={"device": device}), remedies=(tried("one", 1.5, **settings),))
+    for with_flags in (True, False):
+        found = Referee(lambda folder: record, with_flags=with_flags).finish(record, tmp_path).warnings
+        assert [told in text for text in found if told] == ([True] if told and with_flags else [])

@@ -188,3 +188,39 @@ def test_a_training_that_may_have_been_a_warm_up_is_told(tmp_path: Path) -> None
     assert len(record.steps) >= 20
     assert any("a loader with 160 samples; one with 400 was made" in warning for warning in record.warnings)
     assert any("before resident batches could be replayed" in warning for warning in record.warnings)
+
+
+@pytest.mark.parametrize(("shuffles", "is_waited_for"), [(False, [True, True, False]), (True, [True] * 3)])
+def test_what_is_read_in_order_is_waited_for_two_epochs(shuffles: bool, is_waited_for: list[bool]) -> None:
+    """In the third the larger one, of the same class and in order as well, is rather the test set."""
+    waiting = DataLoader(Numbers(MANY + 1), shuffle=shuffles)
+    primary, unread = SeenLoader(0, DataLoader(Numbers(MANY)), "train.py", 1), Unread()
+    found = []
+    for _ in range(3):
+        primary.begin_epoch()
+        found.append(unread.is_waited_for(primary, set()))
+    assert found == is_waited_for
+    assert unread.larger(primary, set()) == (MANY, MANY + 1)  # it is told all the same
+    del waiting
+
+
+BEFORE_A_TEST = (
+    scripts.HEAD
+    + """
+train, test = DataLoader(Slow(64, 0.0), batch_size=4), DataLoader(Slow(2000, 0.0), batch_size=8)
+for epoch in range(4):
+    for batch in train:
+        train_step(batch)
+with torch.no_grad():
+    for x, y in test:
+        model(x)
+"""
+)
+
+
+def test_a_short_training_before_a_larger_test_set_is_measured(tmp_path: Path) -> None:
+    """64 steps, of which 20 are wanted: while they were waited for, the script was at its end."""
+    record = run(tmp_path, BEFORE_A_TEST)
+    assert record.exit.was_stopped
+    assert {step.num_samples for step in record.steps} == {4}
+    assert any("one with 2,000 was made and not read from yet" in warning for warning in record.warnings)

@@ -90,6 +90,20 @@ def test_a_change_that_does_not_help_is_taken_back_and_the_next_is_tried() -> No
     assert loader.prefetching == (1, 4)
 
 
+def test_a_change_is_judged_by_the_seconds_waited() -> None:
+    """Beside a tenant of the disk nearly all of a step is waiting: 96 % of it is half of what 98 % is."""
+    loader = Still()
+    tuner = retuner(loader)
+    feed(tuner, 0.01, 170)
+    feed(tuner, 0.98, 49)
+    (said,) = feed(tuner, 0.96, 80)
+    assert loader.history == [(1, 4), (1, 8), (1, 16)]
+    assert "from 98% to 96% of a step, to 49% of its length: prefetch_factor is kept" in said
+    (back,) = feed(tuner, 0.957, 80)
+    assert "prefetch_factor is as it was" in back
+    assert loader.history[-2:] == [(1, 8), (2, 8)]
+
+
 def test_memory_is_never_filled() -> None:
     loader = Still(2, 4)
     tuner = retuner(loader, machine(free_bytes=GIB))

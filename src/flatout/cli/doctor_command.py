@@ -63,6 +63,8 @@ def doctor(
     """
     if tries and full:
         raise ConfigError("--try stops the script when it has tried everything; leave --full out")
+    if flags and not tries:
+        raise ConfigError("--flags says what --try may try as well; give --try, too")
     for name, place in (("--report", report), ("--output", output)):
         _check_place(name, place)
     if misplaced := _own_options(command[1:]):

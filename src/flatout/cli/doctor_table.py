@@ -10,6 +10,7 @@ from rich.text import Text
 from flatout.cli.output import console, say, say_error
 from flatout.cli.words import count_text
 from flatout.doctor.record import Ceiling, DoctorRecord, Remedy, Trial
+from flatout.doctor.rules.case import CROWDED
 from flatout.doctor.rules.means import long_run_seconds
 from flatout.doctor.rules.words import count, duration, share, times
 
@@ -55,14 +56,20 @@ def _numbers(record: DoctorRecord) -> Table:
         stages = {stage: seconds for stage, seconds in loader.seconds.items() if seconds > 0}
         where = count_text(loader.num_workers, "worker") if loader.num_workers else "the training thread"
         if stages:
-            table.add_row(
-                "batch", f"{duration(sum(stages.values()))} in {where}: {_split(stages, sum(stages.values()))}"
-            )
+            made_s = sum(stages.values())
+            where += _crowded(record, made_s)
+            table.add_row("batch", f"{duration(made_s)} in {where}: {_split(stages, made_s)}")
     if record.ceiling is not None:
         table.add_row("ceiling", _ceiling(record.ceiling))
     if record.overhead is not None:
         table.add_row("overhead", f"{100 * record.overhead:.1f} % of a step for watching")
     return table
+
+
+def _crowded(record: DoctorRecord, made_s: float) -> str:
+    """What a batch waited for a core: without it the row contradicts what the verdict says a batch takes."""
+    waited_s = record.facts.get("loader_cpu_wait_s") or 0.0
+    return f", {duration(waited_s)} of it waiting for a core" if waited_s >= CROWDED * made_s else ""
 
 
 def _starts(record: DoctorRecord) -> str:

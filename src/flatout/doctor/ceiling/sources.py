@@ -10,8 +10,9 @@ from typing import Any, Protocol
 from flatout.doctor.ceiling.batches import bytes_of, copy_of
 from flatout.doctor.child.watch import WATCH, Own
 
-SETTLE_S = 10.0
-"""The longest wait for workers to fill their queues before somebody else is measured."""
+SETTLE_S = 20.0
+"""The longest wait for one more batch, until workers have filled their queues and somebody else is measured. It
+was 10 s for all of them: four batches of 8 s were not made by then, and took cores from what is the ceiling."""
 MAX_KEPT = 8
 MAX_KEPT_BYTES = 256 << 20
 KEEP_S = 5.0
@@ -92,9 +93,11 @@ class LoaderSource:
 
     def settle(self) -> None:
         """Wait until the workers have made all that they were asked for."""
-        end = perf_counter() + SETTLE_S
-        while not self._is_idle() and perf_counter() < end:
+        made, since = self._num_made(), perf_counter()
+        while not self._is_idle() and perf_counter() < since + SETTLE_S:
             sleep(0.002)
+            if (now := self._num_made()) != made:
+                made, since = now, perf_counter()
 
     def close(self) -> None:
         """End its workers; it cannot be used any more."""
@@ -110,12 +113,17 @@ class LoaderSource:
     def _is_idle(self) -> bool:
         if not self.num_ahead:
             return True
-        queue = getattr(self.iterator, "_data_queue", None)
-        try:
-            return queue is None or bool(queue.qsize() >= self.iterator._tasks_outstanding)
-        except (NotImplementedError, AttributeError):  # macOS has no qsize
+        made = self._num_made()
+        if made is None:
             sleep(0.5)
-            return True
+        return made is None or made >= self.iterator._tasks_outstanding
+
+    def _num_made(self) -> int | None:
+        """Batches that wait to be taken; None: it cannot be told."""
+        try:
+            return int(self.iterator._data_queue.qsize())
+        except (NotImplementedError, AttributeError):  # macOS has no qsize
+            return None
 
 
 def _closed() -> Any:

@@ -238,7 +238,7 @@ class Session:
         if self.num_steps > PATIENCE * (settings.num_steps + settings.num_warmup):
             return False
         self._larger = self._larger_unread(seen)
-        return self._larger is not None
+        return self._unread.is_waited_for(seen, self.loaders)
 
     def _larger_unread(self, seen: SeenLoader) -> tuple[int, int] | None:
         with Own(WATCH):

@@ -30,12 +30,18 @@ KNOWING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler, Distribute
 """Samplers that know how many samples they draw, or had to find out when they were made."""
 
 
+MOST_EPOCHS = 2
+"""Epochs of a warm-up, where nothing but its size speaks for the one that waits: read in order, as what is
+trained on, it may as well be a test set. One that shuffles is waited for longer."""
+
+
 class Counted(NamedTuple):
     """A loader and the samples of its epoch; 0 where they cannot be told, or are for an evaluation."""
 
     loader: weakref.ref[DataLoader[Any]]
     key: tuple[Any, ...]
     num_samples: int
+    is_shuffled: bool
 
 
 class Unread:
@@ -55,12 +61,20 @@ class Unread:
         Args:
             read: the keys of those that were.
         """
+        left = self._left(primary, read)
+        return (self._own, max(each.num_samples for each in left)) if left else None
+
+    def is_waited_for(self, primary: SeenLoader, read: Container[tuple[Any, ...]]) -> bool:
+        """Whether one of them is likely enough to be the training that steps of `primary` do not count."""
+        is_short = primary.num_epochs <= MOST_EPOCHS
+        return any(is_short or each.is_shuffled for each in self._left(primary, read))
+
+    def _left(self, primary: SeenLoader, read: Container[tuple[Any, ...]]) -> list[Counted]:
         if self._waiting is None:
             counted = _counted(primary.loader, primary.loader)
             self._own = counted.num_samples if counted else 0
             self._waiting = _larger_than(self._own, primary.loader) if self._own else []
-        left = [each for each in self._waiting if each.loader() is not None and each.key not in read]
-        return (self._own, max(each.num_samples for each in left)) if left else None
+        return [each for each in self._waiting if each.loader() is not None and each.key not in read]
 
 
 def _larger_than(num_samples: int, primary: DataLoader[Any]) -> list[Counted]:
@@ -72,7 +86,8 @@ def _larger_than(num_samples: int, primary: DataLoader[Any]) -> list[Counted]:
 
 def _counted(loader: DataLoader[Any], primary: DataLoader[Any]) -> Counted | None:
     try:
-        return Counted(weakref.ref(loader), key_of(loader), _num_drawn(loader, primary))
+        is_shuffled = type(_sampler_of(loader)) in KNOWING
+        return Counted(weakref.ref(loader), key_of(loader), _num_drawn(loader, primary), is_shuffled)
     except Exception:  # from code of the script's, or of a loader that is only half made
         return None
 

@@ -23,8 +23,8 @@ def share(part: float) -> str:
 
 
 def times(gain: float) -> str:
-    """`2.6x`."""
-    return f"{gain:.2f}x" if gain < 2 else f"{gain:.1f}x"
+    """`1.04x`, `2.6x`, `159x`."""
+    return f"{gain:.2f}x" if gain < 2 else f"{gain:.1f}x" if gain < 99.95 else f"{gain:.0f}x"
 
 
 def place(file: str, line: int) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from flatout.doctor.ceiling.measure import base_starts_s, block_seconds
 from flatout.doctor.child.log import read_rows
 from flatout.doctor.record import DoctorRecord, Remedy, Trial
+from flatout.doctor.rules.case import look_at
 from flatout.doctor.steps.cut import steps_of
 from flatout.doctor.steps.epochs import epochs_of, starts_of
 from flatout.doctor.steps.phases import Phases
@@ -119,7 +120,17 @@ class Referee:
         self._compare_together()
         remedies = list(record.remedies) + ([self._together] if self._together in self._asked.values() else [])
         found = tuple(replace(remedy, trial=self.trials.get(remedy.name)) for remedy in remedies if remedy)
-        return replace(record, remedies=found)
+        return replace(record, remedies=found, warnings=(*record.warnings, *self._without_flags(record)))
+
+    def _without_flags(self, record: DoctorRecord) -> list[str]:
+        """That switches were asked for, and there is none to try."""
+        if not self._with_flags or not record.steps:
+            return []
+        if not look_at(record).is_on_gpu:
+            return ["--flags had nothing to try: TF32 and cuDNN are for a GPU, and this training is on the CPU"]
+        if any(FLAGS & remedy.settings.keys() for remedy in record.remedies):
+            return []
+        return ["--flags had nothing to try: TF32 and cuDNN are on already, or nothing is to be won by them"]
 
     def _compare_together(self) -> None:
         """Several remedies at once are kept only if they beat the best of them alone, beyond noise."""
