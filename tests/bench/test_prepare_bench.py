@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,16 @@ from flatout.bench import PrepareBench, bench_prepare, contest, peer_h5py
 from flatout.bench.cases import CASES
 from flatout.bench.contest import check_equal, check_peers, compare, measure_contest
 from flatout.bench.index import build
-from flatout.bench.job import Job, end_with_children, read_items, run
+from flatout.bench.job import Job, Outcome, end_with_children, read_items, run
 from flatout.bench.machine import CpuWatch
-from flatout.bench.overhead import Setting, bare_s, make_job, measure_safety, whole_passes
+from flatout.bench.overhead import (
+    Setting,
+    bare_s,
+    make_job,
+    measure_efficiency,
+    measure_safety,
+    whole_passes,
+)
 from flatout.bench.sources import SourceFiles, find_files
 from flatout.cli.main import main
 from flatout.errors import FlatoutError, MissingDependencyError
@@ -183,8 +191,38 @@ def test_a_missing_peer_is_named_before_anything_runs(monkeypatch: pytest.Monkey
 
 def test_safety_is_measured_with_and_without(generated: Any, setting: Setting) -> None:
     found = measure_safety("wav", generated["wav"], setting, cpu_s_per_row=1e-3)
-    assert len(found["safe_s"]) == len(found["unsafe_s"]) == 1
-    assert found["overhead"] == pytest.approx(np.median(found["safe_s"]) / np.median(found["unsafe_s"]) - 1)
+    assert len(found["safe_s"]) == len(found["unsafe_s"]) == 2
+    assert found["overhead"] == pytest.approx(sum(found["safe_s"]) / sum(found["unsafe_s"]) - 1)
+
+
+def test_a_drift_of_the_machine_is_no_overhead(
+    generated: Any, setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run takes longer than the one before, whether safe or not; safety adds a fifth of a second."""
+    runs: list[bool] = []
+
+    def drifting(job: Job) -> Outcome:
+        runs.append(job.is_safe)
+        return Outcome({"seconds": 10.0 + len(runs) + (0.2 if job.is_safe else 0.0)}, others=0.0)
+
+    monkeypatch.setattr("flatout.bench.overhead.run", drifting)
+    found = measure_safety("wav", generated["wav"], replace(setting, rounds=3), cpu_s_per_row=1e-3)
+    assert runs == [False, True, True, False, True, False, False, True, False, True, True, False]
+    assert found["rounds"] == pytest.approx([0.4 / 25, 0.4 / 33, 0.4 / 41])
+    assert found["overhead"] == pytest.approx(0.4 / 33)
+
+
+def test_efficiency_counts_the_work_before_and_after(
+    generated: Any, setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speeds = iter([1e-3, 2e-3, 4e-3, 5e-3])  # a first guess, before, after, with every worker busy
+    monkeypatch.setattr("flatout.bench.overhead.cpu_per_row", lambda *_: next(speeds))
+    monkeypatch.setattr("flatout.bench.overhead.bare_s", lambda *_: 1.0)
+    found = measure_efficiency("wav", generated["wav"], setting)
+    (only,) = found["rounds"]
+    assert only["cpu_s"] == pytest.approx(3e-3 * found["rows"])
+    assert only["efficiency"] == pytest.approx(only["cpu_s"] / only["wall_s"])
+    assert (only["limit"], only["bare"]) == pytest.approx((0.6, only["cpu_s"]))
 
 
 def test_bare_processes_write_every_sample_once(

@@ -68,6 +68,9 @@ def make_job(what: str, case: str, files: SourceFiles, setting: Setting, num_row
 def measure_efficiency(case: str, files: SourceFiles, setting: Setting) -> dict[str, Any]:
     """(decode and transform CPU seconds of one process / workers) / wall, over jobs of `seconds` each.
 
+    The single process runs before and after each prepare, and its mean counts: the speed of a core drifts by a
+    tenth and more within a minute (the clock, or neighbours on the same machine).
+
     `limit` is what the work itself reaches: cores that are busy at the same time share caches, memory and the
     clock's turbo, so that the same decoding takes more processor time in `num_workers` processes at once.
     `bare` is what is left of that if the results are written and synced, by processes that do nothing else.
@@ -77,14 +80,17 @@ def measure_efficiency(case: str, files: SourceFiles, setting: Setting) -> dict[
     job = make_job("prepare", case, files, setting, num_rows)
     rounds = []
     for number in range(setting.rounds):
-        num_decoded = whole_passes(files, num_rows / 4)
-        cpu_s = cpu_per_row(case, files, setting, num_decoded) * num_rows
-        busy_s = cpu_per_row(case, files, setting, num_decoded, setting.num_workers) * num_rows
+        num_decoded = whole_passes(files, num_rows / 8)
         shutil.rmtree(job.out, ignore_errors=True)
-        bare = cpu_s / setting.num_workers / bare_s(case, files, setting, num_rows)
+        before = cpu_per_row(case, files, setting, num_decoded)
         outcome = run(job)
+        after = cpu_per_row(case, files, setting, num_decoded)
+        cpu_s = mean([before, after]) * num_rows
+        busy_s = cpu_per_row(case, files, setting, num_decoded, setting.num_workers) * num_rows
+        bare = cpu_s / setting.num_workers / bare_s(case, files, setting, num_rows)
         wall_s = outcome.figures["seconds"]
         found = {
+            "cpu_s_around": [before * num_rows, after * num_rows],
             "cpu_s": cpu_s,
             "wall_s": wall_s,
             "efficiency": cpu_s / setting.num_workers / wall_s,
@@ -132,15 +138,27 @@ def _worker_memory(out: Path, peak: int) -> dict[str, Any]:
 
 
 def measure_safety(case: str, files: SourceFiles, setting: Setting, cpu_s_per_row: float) -> dict[str, Any]:
-    """What fsync, hashes and crcs add to a prepare, as a share of one without them."""
+    """What fsync, hashes and crcs add to a prepare, as a share of one without them.
+
+    A round is one without, two with, one without, or the other way round: a speed that drifts steadily meets
+    both alike. The median of the rounds' own ratios counts, not that of runs minutes apart.
+    """
     num_rows = whole_passes(files, setting.seconds / 2 * setting.num_workers / cpu_s_per_row)
     job = make_job("prepare", case, files, setting, num_rows)
     seconds: dict[bool, list[float]] = {True: [], False: []}
+    rounds = []
     for number in range(setting.rounds):
-        for is_safe in (True, False) if number % 2 else (False, True):
+        outer = bool(number % 2)
+        for is_safe in (outer, not outer, not outer, outer):
             shutil.rmtree(job.out, ignore_errors=True)
             seconds[is_safe].append(run(replace(job, is_safe=is_safe)).figures["seconds"])
-        setting.say(f"safety {case}, round {number + 1}: {seconds[True][-1] / seconds[False][-1] - 1:+.1%}")
+        rounds.append(sum(seconds[True][-2:]) / sum(seconds[False][-2:]) - 1)
+        setting.say(f"safety {case}, round {number + 1}: {rounds[-1]:+.1%}")
     shutil.rmtree(job.out, ignore_errors=True)
-    overhead = median(seconds[True]) / median(seconds[False]) - 1
-    return {"overhead": overhead, "rows": num_rows, "safe_s": seconds[True], "unsafe_s": seconds[False]}
+    return {
+        "overhead": median(rounds),
+        "rounds": rounds,
+        "rows": num_rows,
+        "safe_s": seconds[True],
+        "unsafe_s": seconds[False],
+    }

@@ -55,6 +55,10 @@ class RayEngine:
         if self._owns_cluster:
             self._ray.shutdown()
 
+    def import_from(self, folders: Sequence[str]) -> None:
+        self.sys_path = folders
+        self._local.import_from(folders)
+
     def spread(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> Iterable[Any]:
         return self._local.spread(function, parts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from flatout.store.metadata import ShardMeta, StoreMeta, save_metadata
 from flatout.store.samples import in_manifest_order, refuse_twins, renumbered
 from flatout.store.task import BadRow
 from flatout.store.versions import Version
-from flatout.store.view import VIEW, write_view
+from flatout.store.view import VIEW, open_shards, view_image
 from flatout.types import Array, FieldSpec
 
 QUARANTINE = "quarantine.jsonl"
@@ -57,10 +58,13 @@ def commit(
     if is_same and has_companions and not has_pending(folder):
         journal.discard(folder)
         return before.meta  # type: ignore[return-value, union-attr]  # _is_same has seen it
-    index, index_hash = write_index(folder, samples)
-    write_view(folder, fields, live_shards, samples, splits)
+    readers = open_shards(folder, fields, live_shards)
+    with ThreadPoolExecutor(1) as beside:  # in memory alone: files are written in one order, by one thread
+        image = beside.submit(view_image, fields, readers, samples, splits)
+        index, index_hash = write_index(folder, samples)
+        identity = content_hash(samples["key"], samples["digest"].to_numpy())
+    replace_companion(folder, VIEW, image.result())
     write_quarantine(folder, bad)
-    identity = content_hash(samples["key"], samples["digest"].to_numpy())
     facts = json.dumps({**stats, "content_hash": identity}, indent=1) + "\n"
     replace_companion(folder, STATS, facts.encode())
     meta = StoreMeta(

@@ -23,6 +23,9 @@ TELL_S = 0.2
 class Engine(Protocol):
     """Describes rows, makes shards. The bytes do not depend on which one it is."""
 
+    def import_from(self, folders: Sequence[str]) -> None:
+        """Let workers find modules in these folders, too; called before any code of a job is sent."""
+
     def spread(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> Iterable[Any]:
         """A function's result for each part, in order; with all processes that are at hand."""
 
@@ -41,6 +44,9 @@ class InCaller:
 
     def __exit__(self, *_: object) -> None:
         return
+
+    def import_from(self, folders: Sequence[str]) -> None:
+        """Nothing to do: the job has been made in this process, from these folders."""
 
     def spread(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> Iterable[Any]:
         return map(function, parts)
@@ -75,7 +81,7 @@ class _Teller:
         self._told, self._last_s = num_done, time.monotonic()
 
 
-def make_engine(config: Config, sys_path: Sequence[str]) -> AbstractContextManager[Engine]:
+def make_engine(config: Config, sys_path: Sequence[str] = ()) -> AbstractContextManager[Engine]:
     """The engine that the config asks for, not started yet."""
     num_workers = count_workers(config)
     if config.engine == "ray":

@@ -48,7 +48,7 @@ class LocalPool:
         self._spare_bytes = int(free * (1 - MEMORY_SHARE))
         self._watcher = threading.Thread(target=self._watch, name="flatout-watch", daemon=True)
         self._watcher.start()
-        # Started now, all together: they import their libraries while the manifest is scanned.
+        # Started now, all together: they import their libraries while the manifest is read.
         self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
         try:
             for _ in range(self.num_workers):
@@ -81,6 +81,11 @@ class LocalPool:
             except BaseException:
                 self._stop()
                 raise
+
+    def import_from(self, folders: Sequence[str]) -> None:
+        self.sys_path = folders
+        for worker in self._workers if folders else ():
+            worker.import_from(folders)
 
     def spread(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> Iterator[Any]:
         """A function's result for each part, in order, worked out by all workers together.

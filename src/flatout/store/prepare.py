@@ -31,7 +31,14 @@ from flatout.store.log import log_to
 from flatout.store.metadata import SHARD_FOLDER
 from flatout.store.place import refuse_source_folder
 from flatout.store.progress import Progress, Silent
-from flatout.store.samples import RowFinder, distinct, row_hashes, samples_of_shards
+from flatout.store.samples import (
+    RowFinder,
+    distinct,
+    numbered,
+    row_hashes,
+    samples_of_shard,
+    samples_of_shards,
+)
 from flatout.store.start import Planner, Start, extends, row_table
 from flatout.store.statistics import RunStats
 from flatout.store.task import BadRow, Receipt, TaskSetup
@@ -120,14 +127,17 @@ class _Prepare:
         self._progress = progress
         self._started = time.perf_counter()
         self._num_continued = 0
+        self._made: dict[str, Any] = {}
+        """Samples of each shard that this run made."""
 
     def run(self, make_job: Callable[[Mapping[str, Sequence[str]]], Job]) -> RunStats:
-        version = None if self._options.force else self._committed()
-        journal = journals.find(self._folder)
-        journal = None if journal is None else journals.without_damaged(journal)
-        job = self._settle_job(make_job, version, journal)
-        finder = RowFinder(job.key_hashes, job.manifest.keys)
-        with make_engine(self._config, job.sys_path) as engine:
+        with make_engine(self._config) as engine:  # first of all: workers take a while to start
+            version = None if self._options.force else self._committed()
+            journal = journals.find(self._folder)
+            journal = None if journal is None else journals.without_damaged(journal)
+            job = self._settle_job(make_job, version, journal)
+            engine.import_from(job.sys_path)
+            finder = RowFinder(job.key_hashes, job.manifest.keys)
             spread = engine.spread if len(job.manifest) >= SPREAD_ROWS else map
             states = self._scan(job, finder, version, journal, spread)
             version = self._usable(version, job)
@@ -240,6 +250,10 @@ class _Prepare:
             done.append(self._counted(journal, receipt))
             bad += receipt.bad
             self._note(receipt)
+            # Now, while workers make the next: at the end the tables of 1,000 shards that went past the page
+            # cache would be fetched with nobody at work.
+            for shard in receipt.shards:
+                self._made[shard.file] = samples_of_shard(self._folder, shard, start.fields)
             check_bad_fraction(self._folder, bad, num_rows, self._config.max_bad_fraction)
         return sorted(done, key=lambda receipt: receipt.task)  # which worker was first must not show
 
@@ -273,8 +287,12 @@ class _Prepare:
     def _samples(self, start: Start, receipts: Sequence[Receipt]) -> Any:
         """The samples of the shards that were made, numbered after those that were there."""
         num_old = len(start.version.shards) if start.version is not None else 0
-        shards = [shard for receipt in receipts for shard in receipt.shards]
-        return samples_of_shards(self._folder, shards, start.fields, first_shard=num_old)
+        tables = [
+            self._made[shard.file] if shard.file in self._made else samples_of_shard(self._folder, shard, start.fields)
+            for receipt in receipts
+            for shard in receipt.shards
+        ]
+        return numbered(tables, start.fields, first_shard=num_old)
 
     def _commit(
         self,

@@ -68,6 +68,8 @@ class WorkerProcess:
         self._killed_for: str | None = None
         self._timed_out = False
         self._group_is_over = False
+        self._num_unwanted = 0
+        """Answers that nobody waits for, before the one that somebody does."""
         self._lock = threading.Lock()
         self._row, self._row_ns, self._looked_ns = IDLE, 0, time.monotonic_ns()
         with _shared_file() as file:
@@ -107,6 +109,9 @@ class WorkerProcess:
             WorkerDiedError: the process died first. Any error that the request itself raised.
         """
         try:
+            while self._num_unwanted:
+                receive_body(partial(self._read, on_look=on_look))
+                self._num_unwanted -= 1
             body = receive_body(partial(self._read, on_look=on_look))
         except (EOFError, OSError) as error:
             raise self._death() from error
@@ -123,6 +128,12 @@ class WorkerProcess:
         """Send a request and wait for its answer."""
         self.post(*request)
         return self.wait()
+
+    def import_from(self, folders: Sequence[str]) -> None:
+        """Let it find modules in these folders, too; not waited for. One that died is found by the next call."""
+        with suppress(WorkerDiedError):
+            self.post("import_from", folders)
+            self._num_unwanted += 1
 
     def watch(self, memory_is_short: bool = True) -> None:
         """Kill the process if it is too long at one row, or takes more than its share of short memory."""

@@ -46,12 +46,24 @@ def write_view(
     splits: Sequence[str],
 ) -> None:
     """Build the view in memory and swap it in."""
+    image = view_image(fields, open_shards(folder, fields, shards), samples, splits)
+    replace_companion(folder, VIEW, image)
+
+
+def open_shards(folder: Path, fields: Sequence[FieldSpec], shards: Sequence[ShardMeta]) -> list[ShardReader]:
+    """What a view reads of the shards it names."""
+    return [ShardReader(folder / SHARD_FOLDER / meta.file, meta, fields) for meta in shards]
+
+
+def view_image(
+    fields: Sequence[FieldSpec], readers: Sequence[ShardReader], samples: Any, splits: Sequence[str]
+) -> bytes:
+    """The view's bytes; no file is opened or written for them."""
     runs = list(_runs(samples["shard"].to_numpy(), samples["row"].to_numpy()))
-    readers = [ShardReader(folder / SHARD_FOLDER / meta.file, meta, fields) for meta in shards]
     # The core driver keeps all of it in memory; without the flush its image does not open.
     with h5py.File(VIEW, "w", driver="core", backing_store=False) as file:
         file.attrs["format"] = "flatout-view"
-        if len(shards) <= MAX_VIRTUAL_SHARDS and len(runs) <= MAX_RUNS:
+        if len(readers) <= MAX_VIRTUAL_SHARDS and len(runs) <= MAX_RUNS:
             for spec in fields:
                 build = _ragged if spec.is_ragged else _fixed
                 build(file, spec, readers, samples, runs)
@@ -63,8 +75,8 @@ def write_view(
                 file[f"shards/{number:06d}"] = h5py.ExternalLink(_name(reader), "/")
         _samples(file, fields, samples, splits)
         file.flush()
-        image = file.id.get_file_image()
-    replace_companion(folder, VIEW, image)
+        image: bytes = file.id.get_file_image()
+    return image
 
 
 def _runs(shards: Array, rows: Array) -> Iterator[Run]:

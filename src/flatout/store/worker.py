@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from typing import Any, BinaryIO
@@ -104,6 +104,7 @@ class Worker:
         """The answer to one request: (name, arguments...)."""
         name, *arguments = request
         handlers: dict[str, Callable[..., Any]] = {
+            "import_from": _import_from,
             "setup": self._set_up,
             "describe": self._describe,
             "start": self._start,
@@ -174,8 +175,7 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     progress = _open_progress(sys.argv[1])
     _end_with(int(sys.argv[2]))
-    for folder in reversed(sys.argv[3:]):
-        sys.path.insert(0, folder)
+    _import_from(sys.argv[3:])
     waiting: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_listen, args=(requests, waiting), daemon=True).start()
     worker = Worker(progress)
@@ -186,6 +186,10 @@ def main() -> None:
         except OSError:  # the parent is gone, or a decoder closed what was not its own
             os._exit(1)
         progress.idle()
+
+
+def _import_from(folders: Sequence[str]) -> None:
+    sys.path[:0] = folders
 
 
 def _end_with(lifeline: int) -> None:
