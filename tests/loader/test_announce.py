@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from tests.loader.breaking import make_store
 from tests.store.crashing import wait_until
 
-from flatout.loader import announce, lane
+from flatout.loader import announce, fixed, lane
 from flatout.loader.announce import MOST_PIECES, MOST_QUIET_BATCHES, PIECE_BYTES, QUIET_BATCHES, FaultWatch
 from flatout.loader.fetch import Fetcher, ReadRule
 from flatout.loader.loader import FastDataLoader
 from flatout.loader.maker import MOST_AHEAD
+from flatout.loader.mapped import MappedRows
 
 
 class Faults:
@@ -192,3 +193,43 @@ def resident_pages(rows: np.memmap[Any, Any]) -> int:
     address, size = ctypes.c_void_p(rows.ctypes.data), ctypes.c_size_t(rows.nbytes)
     assert ctypes.CDLL(None).mincore(address, size, found) == 0
     return sum(page & 1 for page in found)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="pages cannot be dropped here")
+def test_rows_are_resident_once_they_were_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    path.write_bytes(bytes(64 * mmap.PAGESIZE))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+            rows = np.frombuffer(mapped, np.uint8).reshape(64, mmap.PAGESIZE)
+            announce.expect_no_neighbours(rows)
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            some = np.array([9, 30, 63])
+            if announce.are_resident(rows, some):
+                pytest.skip("this file system keeps its pages in memory")
+            rows[9].sum()
+            assert not announce.are_resident(rows, some)
+            rows[30].sum()
+            assert announce.are_resident(rows, some)
+            del rows
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_a_large_batch_that_has_become_cold_is_announced_whole(
+    is_cold: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody announces any more, and its pages are gone: else it would be fetched page by page."""
+    table = np.arange(12, dtype=np.float32).reshape(6, 2)
+    places = np.array([4, 1, 5])
+    monkeypatch.setattr(fixed, "are_resident", lambda rows, places: not is_cold)
+    told: list[list[int]] = []
+    monkeypatch.setattr(fixed, "announce", lambda mapped, found: told.append(found.tolist()))
+    source: Any = fixed.OneRange(MappedRows(table, np.zeros(1, np.int64)), None)  # type: ignore[arg-type]
+    out = np.empty((3, 2), np.float32)
+    source.gather(places, out)
+    assert told == []  # small ones are left to the faults
+    monkeypatch.setattr(fixed, "STREAM_BYTES", table.nbytes // 2)
+    source.gather(places, out)
+    assert told == ([places.tolist()] if is_cold else [])
+    assert out.tolist() == table[places].tolist()

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from PIL import Image
 from tests.report.records import doctor_record, write_run
 from tests.report.test_pages import hostile_doctor, hostile_run
 
+from flatout.doctor.record import Remedy, Trial
 from flatout.report import Dashboard, compare, write_comparison, write_report
 
 BROWSER = next(
@@ -31,12 +33,20 @@ function measure(frame) {
   const page = frame.contentDocument;
   const all = [...page.querySelectorAll("*")];
   const isOutside = (e) => !e.closest("svg") && e.getBoundingClientRect().right > frame.clientWidth + 0.5;
+  // A short name on more than one line is broken inside of a word.
+  const lines = (e) => {
+    const text = page.createRange();
+    text.selectNodeContents(e);
+    return new Set([...text.getClientRects()].map((r) => r.top)).size;
+  };
+  const isBroken = (e) => /^[a-z_]{1,13}$/.test(e.textContent.trim()) && lines(e) > 1;
   const size = (e) => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a;
   found[frame.id] = {
     scroll: page.documentElement.scrollWidth,
     outside: all.filter(isOutside).map((e) => e.tagName + "." + e.className),
     smallest: Math.min(...[...page.querySelectorAll("svg text")].map(size)),
     strangers: all.map((e) => e.tagName).filter((name) => /^(script|img|iframe)$/i.test(name)),
+    broken: [...page.querySelectorAll(".wide td:first-child")].filter(isBroken).map((e) => e.textContent),
     elements: all.length,
   };
   document.body.dataset.found = JSON.stringify(found);
@@ -78,10 +88,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def on_a_phone(pages: dict[str, Path]) -> dict[str, Any]:
+    return measured(pages, PHONE)
+
+
+def measured(pages: dict[str, Path], width: int) -> dict[str, Any]:
     """Each page in a frame (a window is never narrower than 500), measured from outside."""
     frame = '<iframe id="{}" width={} height=3000 frameborder=0 src="{}"></iframe>'
-    frames = [frame.format(name, PHONE, page.name) for name, page in pages.items()]
-    probe = pages["run"].with_name("probe.html")
+    frames = [frame.format(name, width, page.name) for name, page in pages.items()]
+    probe = next(iter(pages.values())).with_name(f"probe-{width}.html")
     probe.write_text(PROBE.replace("%FRAMES%", "\n".join(frames)))
     text = browse(probe.parent, "--dump-dom", probe.as_uri())
     found: dict[str, Any] = json.loads(unescape(re.findall(r'data-found="([^"]*)"', text)[0]))
@@ -94,6 +108,16 @@ def test_a_phone_shows_it_without_scrolling_sideways(on_a_phone: dict[str, Any],
     assert found["scroll"] == PHONE
     assert found["outside"] == []
     assert found["smallest"] > 9.5, "numbers on the axes can be read"
+
+
+@pytest.mark.parametrize("width", [PHONE, DESK])
+def test_names_of_remedies_stay_whole(tmp_path: Path, width: int) -> None:
+    page = tmp_path / "tried.html"
+    trial = Trial(1.31, 1.11, 1.53, is_kept=False, note="same numbers")
+    names = ("persistent", "evaluate_less", "forward_once")
+    tried = tuple(Remedy(name, "because", 1.4, "none", "do it", trial=trial) for name in names)
+    write_report(replace(doctor_record(), remedies=tried), page)
+    assert measured({"tried": page}, width)["tried"]["broken"] == []
 
 
 @pytest.mark.parametrize("name", ["hostile_run", "hostile_doctor"])

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.report.records import doctor_record, loader, remedies
+from tests.report.records import doctor_record, loader, remedies, run_document
 
 from flatout.doctor.record import Remedy, Trial
 from flatout.report.canvas import WIDTH, make_axis
@@ -24,6 +24,8 @@ from flatout.report.gains import gain_chart
 from flatout.report.lines import HEIGHT, Line, line_chart
 from flatout.report.page import Chart
 from flatout.report.quantity import BYTES, PLAIN, SECONDS, SHARE
+from flatout.report.run import run_record_of
+from flatout.report.run_charts import step_chart
 from flatout.report.stack import Bar, band_chart, bar_chart
 from flatout.report.steps import StepTable
 
@@ -129,6 +131,25 @@ def test_the_timeline_holds_step_ceiling_and_batch() -> None:
         "one batch, in one of 2 workers",
     ]
     assert "decoding, transforming" in names
+
+
+def test_one_worker_is_not_one_of_one() -> None:
+    record = doctor_record(loaders=(replace(loader(), num_workers=1),))
+    chart = timeline_chart(record, StepTable.of(record.steps))
+    assert chart is not None
+    assert "one batch, in its worker" in [row[0].text for row in chart.table.rows]
+
+
+def test_the_step_of_a_run_is_the_mean_one() -> None:
+    """Nine steps in ten take 10 ms and wait for nothing: the median one is not where the waiting is."""
+    speed = {"num_steps": 1000, "train_s": 100.0, "data_wait_share": 0.9, "step_ms": 10.0}
+    run = run_record_of(run_document(speed={**run_document()["speed"], **speed}), "run.json")
+    chart = step_chart([("", run)])
+    assert chart is not None
+    assert [[cell.text for cell in row][:2] for row in chart.table.rows] == [
+        ["waiting for data", "90 ms"],
+        ["computing", "10 ms"],
+    ]
 
 
 def test_a_loader_that_is_made_anew_is_one_and_another_dataset_is_named() -> None:

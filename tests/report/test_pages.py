@@ -371,7 +371,7 @@ def test_the_markdown_of_a_run(tmp_path: Path) -> None:
     text = (tmp_path / "run.md").read_text(encoding="utf-8")
     assert text.startswith(MARKDOWN)
     assert "\n## Where the time goes\n\n### A step\n\n|  | time | share |\n| --- | ---: | ---: |\n" in text
-    assert "| waiting for data | 10 ms | 40 % |\n| computing | 15 ms | 60 % |\n" in text
+    assert "| waiting for data | 9.55 ms | 40 % |\n| computing | 14.3 ms | 60 % |\n" in text
     assert "| % | least | median | most | last |  |\n| --- | ---: | ---: | ---: | ---: | --- |\n" in text
     assert re.search(r"\| waiting for data \| 30 \| .* \| [▁▂▃▄▅▆▇█]{24} \|\n", text)
     assert "| `batch_size` | `16` |" in text

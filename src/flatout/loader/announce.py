@@ -117,6 +117,24 @@ def _advise_together(pieces: Array) -> bool:
     return True
 
 
+def are_resident(rows: Array, places: Array) -> bool:
+    """Whether rows of a mapped array are in memory, told by a page of the middle one: 3 to 6 us.
+
+    The page is from the middle of that row: its ends come with its neighbours. Where it cannot be told, it is.
+    """
+    row_bytes, found = rows.strides[0], ctypes.c_ubyte(1)
+    middle = rows.ctypes.data + int(places[len(places) // 2]) * row_bytes + row_bytes // 2
+    _mincore()(middle - middle % mmap.PAGESIZE, 1, ctypes.byref(found))
+    return bool(found.value & 1)
+
+
+@cache
+def _mincore() -> Any:
+    function = ctypes.CDLL(None, use_errno=True).mincore
+    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    return function
+
+
 @cache
 def _madvise() -> Any:
     function = ctypes.CDLL(None, use_errno=True).madvise

@@ -41,7 +41,8 @@ def _batch_bars(loaders: Sequence[LoaderFacts]) -> list[Bar]:
 
 def _batch_bar(loader: LoaderFacts, is_only: bool) -> Bar:
     what = "one batch" if is_only else f"one batch of {loader.batch_size} from {loader.dataset}"
-    where = f"in one of {loader.num_workers} workers" if loader.num_workers else "in the training thread"
+    workers = "its worker" if loader.num_workers == 1 else f"one of {loader.num_workers} workers"
+    where = f"in {workers}" if loader.num_workers else "in the training thread"
     known = [stage for stage in STAGES if loader.seconds.get(stage, 0.0) > 0]
     others = sorted(stage for stage in loader.seconds if stage not in STAGES and loader.seconds[stage] > 0)
     return Bar(f"{what}, {where}", tuple((stage, loader.seconds[stage]) for stage in [*known, *others]))

@@ -33,8 +33,8 @@ SETTLE_STEPS = 16
 JUDGED_STEPS = 64
 """Long enough for two waits where these are rare."""
 LEAST_HELP = 0.25
-"""Part of the rise that a change must take away to be kept. The rise is that of the seconds waited, not of their
-share: beside a tenant of the disk a wait of 98 % is half as long at 96 %, and the run twice as fast."""
+"""Part of the rise that a change must take away to be kept. The rise is that of the seconds waited, not of
+their share: beside a tenant of the disk a wait of 98 % is half as long at 96 %, and the run twice as fast."""
 
 Kind = Literal["prefetch_factor", "num_workers"]
 PLACES: dict[Kind, int] = {"prefetch_factor": 1, "num_workers": 0}
@@ -111,8 +111,8 @@ class Retuner:
         usual_s, before_s, now_s = (_wait_of(share) for share in (drift.usual, drift.now, now))
         if now_s <= before_s - LEAST_HELP * (before_s - usual_s):
             kept = (
-                f"the wait for data fell from {drift.now:.0%} to {now:.0%} of a step, to {now_s / before_s:.0%} "
-                f"of its length: {trial.kind} is kept"
+                f"the wait for data fell from {drift.now:.0%} to {now:.0%} of a step, "
+                f"to {now_s / before_s:.0%} of its length: {trial.kind} is kept"
             )
             if now > drift.usual + 2 * MARGIN:  # so much is left that more of it may help
                 return self._joined(kept, self._answer(Drift(drift.usual, now), batch_bytes))
