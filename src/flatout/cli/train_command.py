@@ -178,6 +178,8 @@ def _show(result: RunResult) -> None:
     if speed.samples_per_s is not None and speed.step_ms is not None:
         table.add_row("speed", f"{speed.samples_per_s:,.0f} samples/s, {speed.step_ms:,.1f} ms a step")
         table.add_row("waiting", f"{speed.data_wait_share:.1%} of {seconds_text(speed.train_s)} for data")
+    else:
+        table.add_row("speed", "not measured: the first step warms up, and there was no other")
     console().print(table)
     if result.best_weights is not None:
         console().print(f"weights  {result.best_weights.absolute()}", markup=False)
