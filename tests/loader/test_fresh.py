@@ -166,6 +166,12 @@ def test_a_column_that_only_the_store_remembers_may_go(raw: Any) -> None:
     assert ["column 'patient'" in told for told in found.unknown] == [True]
 
 
+def test_rows_that_cannot_be_found_as_asked_are_an_error(raw: Any) -> None:
+    config = raw.prepare(fields=FIELDS)
+    with pytest.raises(ManifestError, match="base_path"):
+        compared(raw.store, config | {"base_path": str(raw.folder / "nowhere")})
+
+
 def test_keys_of_another_column_are_other_rows(raw: Any) -> None:
     config = raw.prepare(fields=FIELDS)
     found = compared(raw.store, config | {"key_column": "image"})

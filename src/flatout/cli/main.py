@@ -15,7 +15,7 @@ import typer
 import flatout
 from flatout.cli.interruption import Interrupted
 from flatout.cli.lazy import LazyGroup, add_stubs
-from flatout.cli.output import documents_only, emit_json, emit_text, say_error
+from flatout.cli.output import documents_only, emit_json, emit_text, say_error, warnings_said
 from flatout.errors import ConfigError, FlatoutError
 
 INTERRUPTED = 130
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     is_json = "--json" in own and not {"--help", "-h"} & set(own)
     kept = ""
     try:
-        with _terminable() as terminated, documents_only() if is_json else nullcontext():
+        with _terminable() as terminated, warnings_said(), documents_only() if is_json else nullcontext():
             outcome = command.main(args=arguments, prog_name="flatout", standalone_mode=False)
     except Interrupted as error:
         outcome, kept = INTERRUPTED, f": {error}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import sys
 from collections.abc import Iterator
@@ -72,6 +73,28 @@ def say(note: str) -> None:
 def say_error(message: str) -> None:
     """Print what went wrong to standard error."""
     _labelled("error", "bold red", message)
+
+
+class Saying(logging.Handler):
+    """Warnings that our packages log, said as notes; without it Python prints them bare."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            say(record.getMessage())
+        except Exception:  # as every handler of the standard library does
+            self.handleError(record)
+
+
+@contextmanager
+def warnings_said() -> Iterator[None]:
+    """Say what our packages log as warnings while a command runs."""
+    handler = Saying(logging.WARNING)
+    logger = logging.getLogger("flatout")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _output() -> TextIO:

@@ -15,7 +15,7 @@ from flatout.cli.options import ConfigOption, JsonOption, SetOption
 from flatout.cli.output import console, emit_json, error_console, say
 from flatout.cli.words import seconds_text
 from flatout.errors import ConfigError, ReportError
-from flatout.train.record import CHECKPOINTS, LAST, config_file_of
+from flatout.train.record import CHECKPOINTS, CONFIG, LAST, config_file_of
 
 if TYPE_CHECKING:
     from flatout.train import RunResult
@@ -68,7 +68,8 @@ def train(
     if config is None and task is None and manifest is None:
         config = None if resume is None else config_file_of(resume)  # the run goes on as it was
         if config is None:
-            raise ConfigError("nothing to train: give --config FILE, or --task with --manifest")
+            why = "nothing to train" if resume is None else f"there is no {CONFIG} of a run at {resume}"
+            raise ConfigError(f"{why}: give --config FILE, or --task with --manifest")
     result = _run(config, given, set_ or [], resume, dashboard=dashboard, shows_bar=not as_json)
     if result.rank:  # another process of the same run: the first one prints
         return
@@ -178,6 +179,8 @@ def _show(result: RunResult) -> None:
     if speed.samples_per_s is not None and speed.step_ms is not None:
         table.add_row("speed", f"{speed.samples_per_s:,.0f} samples/s, {speed.step_ms:,.1f} ms a step")
         table.add_row("waiting", f"{speed.data_wait_share:.1%} of {seconds_text(speed.train_s)} for data")
+    else:
+        table.add_row("speed", "not measured: the first step warms up, and there was no other")
     console().print(table)
     if result.best_weights is not None:
         console().print(f"weights  {result.best_weights.absolute()}", markup=False)

@@ -87,9 +87,8 @@ class _Comparison:
         made_from, named = self._store.meta.settings.get("manifest"), self._config.manifest
         if isinstance(named, str) and isinstance(made_from, str) and str(Path(named).resolve()) != made_from:
             yield f"the store was made from {made_from}, the config names {named}"
-        elif self._finds_rows_differently() or self._manifest_is_newer():
-            found = self._try(self._moved_rows)
-            yield from found or ()
+        elif (is_asked := self._finds_rows_differently()) or self._manifest_is_newer():
+            yield from self._try(self._moved_rows, is_asked=is_asked) or ()
 
     def _told_missing(self) -> str:
         made_from, named = self._store.meta.settings.get("manifest"), self._config.manifest

@@ -36,7 +36,9 @@ def check_columns(
     if not missing:
         return
     told = ", ".join(have[:MAX_SHOWN]) + (f" and {len(have) - MAX_SHOWN:,} more" * (len(have) > MAX_SHOWN))
-    hint = "; if an earlier prepare chose it, --force divides anew" if "splits." in missing[-1] else ""
+    # A name that looks misspelt is the user's own, not what a store remembers.
+    is_old = "splits." in missing[-1] and "did you mean" not in missing[-1]
+    hint = "; if an earlier prepare chose it, --force divides anew" if is_old else ""
     raise ConfigError(f"{'; '.join(missing)}; there are: {told}{hint}")
 
 

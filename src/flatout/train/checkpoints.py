@@ -89,7 +89,8 @@ class StopEarly(EarlyStopping):
     def _why(self, trainer: Trainer) -> str:
         value = float(trainer.callback_metrics[self.monitor])
         times = f"{self.wait_count} validation{'s' if self.wait_count > 1 else ''}"
-        reason = f"has not improved for {times}" if math.isfinite(value) else "is not finite"
+        least = f" by more than {abs(self.min_delta):g}" if self.min_delta else ""
+        reason = f"has not improved{least} for {times}" if math.isfinite(value) else "is not finite"
         return (
             f"early stopping in epoch {trainer.current_epoch + 1} of {trainer.max_epochs}: {self.monitor} "
             f"{reason}; it is {value:.4g}, the best was {float(self.best_score):.4g}"

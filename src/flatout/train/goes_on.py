@@ -97,4 +97,8 @@ def _told(name: str, before: Any, now: Any) -> Iterator[str]:
         for key in before | now:
             yield from _told(f"{name}.{key}" if name else key, before.get(key), now.get(key))
     elif before != now:
-        yield f"{name} was {before}, is {now} now"
+        yield f"{name} was {_word(before)}, is {_word(now)} now"
+
+
+def _word(value: Any) -> str:
+    return "not set" if value is None else str(value)

@@ -16,6 +16,7 @@ from lightning.pytorch import LightningModule, Trainer
 
 import flatout
 from flatout.config import Config
+from flatout.config.paths import absolute_paths
 from flatout.living import this_process
 from flatout.loader.machine import describe_machine
 from flatout.processor import cpu_name
@@ -216,7 +217,7 @@ def about(
         "machine": machine_facts(),
         "process": this_process(),
         "written_at": now_text(),
-        "config": config.model_dump(mode="json"),
+        "config": absolute_paths(config.model_dump(mode="json")),  # the same from wherever a run goes on
     }
 
 
