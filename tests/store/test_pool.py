@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +44,16 @@ def test_results_come_in_order_and_one_is_made_for_each_that_is_taken(num_parts:
             assert found == -number
             assert len(made) == min(num_parts, number + 2 * PARTS_AHEAD)
     assert len(made) == num_parts
+
+
+def test_folders_that_come_later_hold_for_every_worker(tmp_path: Path) -> None:
+    (tmp_path / "flatout_test_later.py").write_text("VALUE = 7\n")
+    wanted = "flatout_test_later:VALUE"
+    with LocalPool(2) as pool:
+        pool.import_from([str(tmp_path)])
+        assert list(pool.spread(pkgutil.resolve_name, [wanted] * 8)) == [7] * 8
+        another = pool._replace(pool._take())
+        assert another.ask("call", pkgutil.resolve_name, wanted) == 7
 
 
 def test_a_part_that_fails_ends_it() -> None:

@@ -22,7 +22,7 @@ from hypothesis.extra import numpy as hnp
 
 from flatout.errors import SampleError, StoreCorruptError
 from flatout.source import hash_key
-from flatout.store import checks, gather, layout, shard_writer
+from flatout.store import checks, gather, layout, past_cache, shard_writer
 from flatout.store.encode import encode, restore
 from flatout.store.shard_reader import ShardReader
 from flatout.store.shard_writer import EncodedSample, ShardWriter
@@ -45,6 +45,31 @@ def save(fields: tuple[FieldSpec, ...], samples: Any, folder: Path) -> ShardRead
         writer.append(writer.encode(f"k{number}", hash_key(f"k{number}"), -1, arrays))
     meta = writer.write(folder, 0)
     return ShardReader(folder / meta.file, meta, fields)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_all_tables_are_fetched_before_libhdf5_asks_for_them(
+    compression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In pieces that are no matter beside a shard, and not the samples behind them."""
+    fields = (
+        FieldSpec("x", "array", "float32", (None, None, 500), compression=compression),
+        FieldSpec("text", "text", "uint8", (None,)),
+    )
+    writer = ShardWriter(fields)
+    for number in range(300):
+        arrays = {"x": np.ones((1 + number % 2, 2, 500), np.float32), "text": np.ones(number, np.uint8)}
+        writer.append(writer.encode("k" * 200 + str(number), number, -1, arrays))
+    written = writer.put(tmp_path, 0)
+    monkeypatch.setattr(past_cache, "PIECE_BYTES", 4096)
+    with open(written.temporary, "rb", buffering=0) as file:
+        written._fetch_head(file)
+        fetched = file.tell()
+    meta = written.settle()
+    tables = ShardReader(tmp_path / meta.file, meta, fields).tables
+    places = dict(zip(layout.dataset_paths(fields), meta.at, strict=True))
+    ends = [offset + tables[path].nbytes for path in tables if (offset := places[path]) is not None]
+    assert max(ends) <= fetched <= max(ends) + shard_writer.HEAD_ROW_BYTES * 300 < meta.size
 
 
 @st.composite

@@ -31,14 +31,7 @@ from flatout.store.log import log_to
 from flatout.store.metadata import SHARD_FOLDER
 from flatout.store.place import refuse_source_folder
 from flatout.store.progress import Progress, Silent
-from flatout.store.samples import (
-    RowFinder,
-    distinct,
-    numbered,
-    row_hashes,
-    samples_of_shard,
-    samples_of_shards,
-)
+from flatout.store.samples import RowFinder, distinct, row_hashes, samples_of_shards
 from flatout.store.start import Planner, Start, extends, row_table
 from flatout.store.statistics import RunStats
 from flatout.store.task import BadRow, Receipt, TaskSetup
@@ -127,8 +120,6 @@ class _Prepare:
         self._progress = progress
         self._started = time.perf_counter()
         self._num_continued = 0
-        self._made: dict[str, Any] = {}
-        """Samples of each shard that this run made."""
 
     def run(self, make_job: Callable[[Mapping[str, Sequence[str]]], Job]) -> RunStats:
         with make_engine(self._config) as engine:  # first of all: workers take a while to start
@@ -250,10 +241,6 @@ class _Prepare:
             done.append(self._counted(journal, receipt))
             bad += receipt.bad
             self._note(receipt)
-            # Now, while workers make the next: at the end the tables of 1,000 shards that went past the page
-            # cache would be fetched with nobody at work.
-            for shard in receipt.shards:
-                self._made[shard.file] = samples_of_shard(self._folder, shard, start.fields)
             check_bad_fraction(self._folder, bad, num_rows, self._config.max_bad_fraction)
         return sorted(done, key=lambda receipt: receipt.task)  # which worker was first must not show
 
@@ -287,12 +274,8 @@ class _Prepare:
     def _samples(self, start: Start, receipts: Sequence[Receipt]) -> Any:
         """The samples of the shards that were made, numbered after those that were there."""
         num_old = len(start.version.shards) if start.version is not None else 0
-        tables = [
-            self._made[shard.file] if shard.file in self._made else samples_of_shard(self._folder, shard, start.fields)
-            for receipt in receipts
-            for shard in receipt.shards
-        ]
-        return numbered(tables, start.fields, first_shard=num_old)
+        shards = [shard for receipt in receipts for shard in receipt.shards]
+        return samples_of_shards(self._folder, shards, start.fields, first_shard=num_old)
 
     def _commit(
         self,

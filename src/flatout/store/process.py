@@ -130,7 +130,7 @@ class WorkerProcess:
         return self.wait()
 
     def import_from(self, folders: Sequence[str]) -> None:
-        """Let it find modules in these folders, too; not waited for. One that died is found by the next call."""
+        """Let it find modules in these folders, too. Nobody waits; one that died is found by the next call."""
         with suppress(WorkerDiedError):
             self.post("import_from", folders)
             self._num_unwanted += 1

@@ -22,33 +22,22 @@ def samples_of_shards(
     folder: Path, shards: Sequence[ShardMeta], fields: Sequence[FieldSpec], first_shard: int = 0
 ) -> Any:
     """What the shards themselves say: key, place, part, digest and lengths of each sample."""
-    return numbered([samples_of_shard(folder, meta, fields) for meta in shards], fields, first_shard)
-
-
-def samples_of_shard(folder: Path, meta: ShardMeta, fields: Sequence[FieldSpec]) -> Any:
-    """The same of one shard, whose number is not known yet: 0."""
-    reader = ShardReader(folder / SHARD_FOLDER / meta.file, meta, fields)
-    columns: dict[str, Any] = {
-        "key_hash": reader.tables[layout.KEY_HASH],
-        "shard": np.zeros(meta.rows, np.int32),
-        "row": np.arange(meta.rows, dtype=np.int32),
-        "part": reader.tables[layout.PART],
-        "digest": reader.tables[layout.DIGEST],
-        "key": _keys(reader),
-    }
-    for spec in fields:
-        if spec.is_ragged:
-            columns[length_column(spec.name)] = reader.lengths(spec.name)
-    return pa.table({name: _copied(column) for name, column in columns.items()})
-
-
-def numbered(tables: Sequence[Any], fields: Sequence[FieldSpec], first_shard: int = 0) -> Any:
-    """The samples of one shard after another, with the shards' numbers."""
-    if not tables:
-        return empty_samples(fields)
-    at = tables[0].schema.get_field_index("shard")
-    numbers = np.repeat(np.arange(first_shard, first_shard + len(tables), dtype=np.int32), [*map(len, tables)])
-    return pa.concat_tables(tables).set_column(at, "shard", pa.array(numbers))
+    tables = []
+    for number, meta in enumerate(shards, start=first_shard):
+        reader = ShardReader(folder / SHARD_FOLDER / meta.file, meta, fields)
+        columns: dict[str, Any] = {
+            "key_hash": reader.tables[layout.KEY_HASH],
+            "shard": np.full(meta.rows, number, np.int32),
+            "row": np.arange(meta.rows, dtype=np.int32),
+            "part": reader.tables[layout.PART],
+            "digest": reader.tables[layout.DIGEST],
+            "key": _keys(reader),
+        }
+        for spec in fields:
+            if spec.is_ragged:
+                columns[length_column(spec.name)] = reader.lengths(spec.name)
+        tables.append(pa.table({name: _copied(column) for name, column in columns.items()}))
+    return pa.concat_tables(tables) if tables else empty_samples(fields)
 
 
 def empty_samples(fields: Sequence[FieldSpec]) -> Any:

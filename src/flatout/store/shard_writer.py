@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from flatout.types import Array, FieldSpec
 PAST_CACHE_BYTES = 1 << 30
 """Shards of a run that writes so much go past the page cache. The first epoch of a smaller store comes at once,
 and finds it in memory."""
+
+HEAD_ROW_BYTES = 64
+"""No table has more bytes a row, but the keys."""
 
 
 @dataclass(slots=True)
@@ -268,9 +271,11 @@ class WrittenShard:
         """Make it last and give it its name: fsync -> check -> rename -> fsync(folder)."""
         folder = self.temporary.parent
         try:
-            if self.safe:
-                with open(self.temporary, "rb+") as file:
+            with open(self.temporary, "rb+", buffering=0) as file:
+                if self.safe:
                     sync_file(file.fileno())
+                self._fetch_head(file)
+            if self.safe:
                 check_through_libhdf5(self.temporary, self.fields, self.meta)
             self.temporary.replace(folder / self.meta.file)
         except BaseException:
@@ -279,6 +284,18 @@ class WrittenShard:
         if self.safe:
             sync_folder(folder)
         return self.meta
+
+    def _fetch_head(self, file: IO[bytes]) -> None:
+        """Read what stands before the samples, HDF5's own and the tables, from the disk into the page cache.
+
+        A shard that went past the cache would be fetched by whoever reads it next: libhdf5, which holds the
+        interpreter's lock while it waits, and prepare at its end, when nobody else is at work.
+        """
+        num_tables = len(layout.table_dtypes(self.fields))
+        last = max((at for at in self.meta.at[:num_tables] if at is not None), default=0)
+        left = min(last + HEAD_ROW_BYTES * self.meta.rows, self.meta.size)
+        while left > 0 and (piece := file.read(min(left, past_cache.PIECE_BYTES))):
+            left -= len(piece)
 
     def drop(self) -> None:
         """Remove what has no name yet."""
