@@ -154,6 +154,7 @@ def test_the_document(
     assert signal["ratio_to_limit"] == pytest.approx(rates[0] / rates[1])
     assert {"samples_per_s", "gb_per_s"} == set(signal["crc_always"]) == set(signal["hand_over"])
     assert signal["limit_to_itself"] == pytest.approx(1.0)  # a single round
+    assert signal["ratio_by_round"] == [pytest.approx(signal["ratio_to_limit"])]
     wanted = signal["hand_over"]["samples_per_s"] / rates[1]
     assert signal["hand_over_to_limit"] == pytest.approx(wanted)
     assert document["cases"]["volume_uint8"]["ratio_to_float16"] > 0

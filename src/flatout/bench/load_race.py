@@ -109,9 +109,10 @@ def race(case: LoadCase, setting: RaceSetting, has_peers: bool) -> dict[str, dic
         ]
     run_in_turns(runners, setting)
     rates = {runner.name: _median(runner.rounds) for runner in runners}
+    rounds = {runner.name: runner.rounds for runner in runners}
     best = {runner.name: _best(runner.rounds) for runner in runners if runner.name.startswith(LIMIT)}
     peers = {name: rates[name] for name in PEERS if name in rates}
-    found = {name: _result(name, rates, best, peers) for name in stores}
+    found = {name: _result(name, rates, best, peers, rounds) for name in stores}
     if case.name == "volume":
         found["volume_uint8"] = _encoded_result(rates)
     return found
@@ -161,7 +162,9 @@ def _best(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
     return {rate: max(each[rate] for each in rounds) for rate in RATES}
 
 
-def _result(name: str, rates: Any, best: Any, peers: dict[str, dict[str, float]]) -> dict[str, Any]:
+def _result(
+    name: str, rates: Any, best: Any, peers: dict[str, dict[str, float]], rounds: Any
+) -> dict[str, Any]:
     ours, limit = rates[f"{OURS}@{name}"], best[f"{LIMIT}@{name}"]
     found = {
         "limit": limit,
@@ -170,6 +173,11 @@ def _result(name: str, rates: Any, best: Any, peers: dict[str, dict[str, float]]
         "ratio_to_limit": ours["samples_per_s"] / limit["samples_per_s"],
         # What the limit itself reaches where its median is held against its best round: the machine's noise.
         "limit_to_itself": rates[f"{LIMIT}@{name}"]["samples_per_s"] / limit["samples_per_s"],
+        # Of the same round: within a minute, neighbours change what the memory gives by half.
+        "ratio_by_round": [
+            own["samples_per_s"] / bare["samples_per_s"]
+            for own, bare in zip(rounds[f"{OURS}@{name}"], rounds[f"{LIMIT}@{name}"], strict=True)
+        ],
     }
     if (bare := rates.get(f"{BARE}@{name}")) is not None:
         found |= {BARE: bare, "hand_over_to_limit": bare["samples_per_s"] / limit["samples_per_s"]}
