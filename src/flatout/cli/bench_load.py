@@ -89,6 +89,7 @@ def _race_rows(cases: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
             yield f"{name}, share of the limit", f"{found['ratio_to_limit']:.2f}", f">= {TO_LIMIT[family]}"
         if "limit_to_itself" in found:
             yield f"{name}, share that the limit's median has", f"{found['limit_to_itself']:.2f}", ""
+        if "ratio_by_round" in found:
             yield f"{name}, share by round", ", ".join(f"{each:.2f}" for each in found["ratio_by_round"]), ""
         if "hand_over_to_limit" in found:
             yield f"{name}, share that a bare hand-over leaves", f"{found['hand_over_to_limit']:.2f}", ""
