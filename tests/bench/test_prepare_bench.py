@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from flatout.bench.overhead import (
     measure_safety,
     whole_passes,
 )
+from flatout.bench.own import plan_decode
 from flatout.bench.sources import SourceFiles, find_files
 from flatout.cli.main import main
 from flatout.errors import FlatoutError, MissingDependencyError
@@ -223,6 +225,23 @@ def test_efficiency_counts_the_work_before_and_after(
     assert only["cpu_s"] == pytest.approx(3e-3 * found["rows"])
     assert only["efficiency"] == pytest.approx(only["cpu_s"] / only["wall_s"])
     assert (only["limit"], only["bare"]) == pytest.approx((0.6, only["cpu_s"]))
+
+
+def test_what_libraries_take_to_import_is_no_work_of_a_row(
+    generated: Any, setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes once in a process: rows that stand for eight times as many would count it eight times."""
+    clock, calls, make = 0, 0, FieldsMaker.make
+
+    def slow_at_first(maker: FieldsMaker, row: Row) -> Any:
+        nonlocal clock, calls
+        clock, calls = clock + (1 if calls else 1000), calls + 1
+        return make(maker, row)
+
+    monkeypatch.setattr(FieldsMaker, "make", slow_at_first)
+    monkeypatch.setattr("flatout.bench.own.time", SimpleNamespace(process_time=lambda: clock))
+    job = replace(make_job("decode", "wav", generated["wav"], setting, 8), num_workers=0)
+    assert plan_decode(job)()["cpu_s"] == calls - 1
 
 
 def test_bare_processes_write_every_sample_once(

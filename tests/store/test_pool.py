@@ -12,7 +12,7 @@ import pytest
 from tests.store.crashing import wait_until
 
 from flatout.errors import PrepareError
-from flatout.store.pool import PARTS_AHEAD, LocalPool
+from flatout.store.pool import MEMORY_SHARE, PARTS_AHEAD, LocalPool
 
 
 def test_the_next_part_is_made_while_a_worker_is_at_the_one_before(tmp_path: Path) -> None:
@@ -54,6 +54,17 @@ def test_folders_that_come_later_hold_for_every_worker(tmp_path: Path) -> None:
         assert list(pool.spread(pkgutil.resolve_name, [wanted] * 8)) == [7] * 8
         another = pool._replace(pool._take())
         assert another.ask("call", pkgutil.resolve_name, wanted) == 7
+
+
+def test_what_the_manifest_has_taken_is_no_share_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers start before it is read; with shares of then, all of them together would take too much."""
+    free = 1 << 30
+    monkeypatch.setattr("flatout.store.pool.free_memory_bytes", lambda: free)
+    with LocalPool(2) as pool:
+        free = 1 << 29
+        pool.import_from([])
+        assert [worker.max_bytes for worker in pool._workers] == [int(free * MEMORY_SHARE / 2)] * 2
+        assert pool._replace(pool._take()).max_bytes == int(free * MEMORY_SHARE / 2)
 
 
 def test_a_part_that_fails_ends_it() -> None:

@@ -44,9 +44,15 @@ def retuner(loader: Still, found: Machine | None = None, *, is_fast: bool = True
     return Retuner(loader, is_fast=is_fast, machine=lambda: found or machine())
 
 
-def feed(tuner: Retuner, share: float, count: int, batch_bytes: int = 1000) -> list[str]:
-    said = [tuner.add(share, 1.0, batch_bytes) for _ in range(count)]
+def feed(tuner: Retuner, share: float, count: int, batch_bytes: int = 1000, step_s: float = 1.0) -> list[str]:
+    said = [tuner.add(share * step_s, step_s, batch_bytes) for _ in range(count)]
     return [text for text in said if text is not None]
+
+
+def feed_until_changed(tuner: Retuner, loader: Still, share: float) -> None:
+    """Steps of a second; where they were shorter before, a rise shows earlier than in 49 of them."""
+    while len(loader.history) == 1:
+        feed(tuner, share, 1)
 
 
 def test_a_change_that_helps_is_kept() -> None:
@@ -94,14 +100,25 @@ def test_a_change_is_judged_by_the_seconds_waited() -> None:
     """Beside a tenant of the disk nearly all of a step is waiting: 96 % of it is half of what 98 % is."""
     loader = Still()
     tuner = retuner(loader)
-    feed(tuner, 0.01, 170)
-    feed(tuner, 0.98, 49)
-    (said,) = feed(tuner, 0.96, 80)
+    feed(tuner, 0.01, 170, step_s=0.02)
+    feed_until_changed(tuner, loader, 0.98)
+    (said,) = feed(tuner, 0.96, 80, step_s=0.5)
     assert loader.history == [(1, 4), (1, 8), (1, 16)]
     assert "from 98% to 96% of a step, to 49% of its length: prefetch_factor is kept" in said
-    (back,) = feed(tuner, 0.957, 80)
+    (back,) = feed(tuner, 0.957, 80, step_s=0.465)
     assert "prefetch_factor is as it was" in back
     assert loader.history[-2:] == [(1, 8), (2, 8)]
+
+
+def test_a_change_that_only_slows_the_computing_down_is_taken_back() -> None:
+    """The share falls, though no batch comes earlier: workers take the cores that the model needs."""
+    loader = Still()
+    tuner = retuner(loader)
+    feed(tuner, 0.0, 170, step_s=0.4)
+    feed_until_changed(tuner, loader, 0.6)
+    (said,) = feed(tuner, 0.5, 80, step_s=1.2)
+    assert "prefetch_factor is as it was: the wait for data is 50% of a step, after 60%" in said
+    assert loader.history == [(1, 4), (1, 8), (1, 4), (2, 4)]
 
 
 def test_memory_is_never_filled() -> None:

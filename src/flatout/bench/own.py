@@ -90,6 +90,8 @@ def plan_decode(job: Job) -> Work:
 
     def timed_job(classes: Mapping[str, Sequence[str]]) -> PrepareJob:
         found = job_from_config(config, classes)
+        # Libraries are imported at the first row: once in a process, while these rows stand for many more.
+        found.maker.make(found.manifest.rows(range(1))[0])
         makers.append(TimedMaker(found.maker))
         return replace(found, maker=makers[-1])
 

@@ -190,10 +190,10 @@ def _no_looks(run: RunRecord) -> Words:
     if run.config.get("disable_metrics_monitoring"):
         return Words(("Processor and memory were not looked at: disable_metrics_monitoring is true.",))
     often = f"every {every} steps (monitor.update_frequency)"
-    steps = f"{run.global_step:,} so far" if run.is_running else f"{run.global_step:,}"
-    return Words(
-        (f"Processor and memory are looked at {often}, and drawn from then on; this run had {steps}.",)
-    )
+    told = f"Processor and memory are looked at {often}, and drawn from then on"
+    if run.global_step is not None:
+        told += f"; this run had {run.global_step:,}{' so far' if run.is_running else ''}"
+    return Words((f"{told}.",))
 
 
 def _reports(run: RunRecord) -> Section | None:

@@ -24,7 +24,7 @@ class Engine(Protocol):
     """Describes rows, makes shards. The bytes do not depend on which one it is."""
 
     def import_from(self, folders: Sequence[str]) -> None:
-        """Let workers find modules in these folders, too; called before any code of a job is sent."""
+        """Let workers find modules in these folders, too; called once, before a job's code is sent."""
 
     def spread(self, function: Callable[[Any], Any], parts: Iterable[Any]) -> Iterable[Any]:
         """A function's result for each part, in order; with all processes that are at hand."""

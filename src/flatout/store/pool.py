@@ -43,9 +43,7 @@ class LocalPool:
     _on_rows: Callable[[int], None] = lambda count: None
 
     def __enter__(self) -> LocalPool:
-        free = free_memory_bytes()
-        self._max_bytes = int(free * MEMORY_SHARE / self.num_workers)
-        self._spare_bytes = int(free * (1 - MEMORY_SHARE))
+        self._share_memory()
         self._watcher = threading.Thread(target=self._watch, name="flatout-watch", daemon=True)
         self._watcher.start()
         # Started now, all together: they import their libraries while the manifest is read.
@@ -72,6 +70,14 @@ class LocalPool:
         for worker in list(self._workers):
             worker.kill("prepare is over")
 
+    def _share_memory(self) -> None:
+        """Give each worker an equal part of what is free now."""
+        free = free_memory_bytes()
+        self._max_bytes = int(free * MEMORY_SHARE / self.num_workers)
+        self._spare_bytes = int(free * (1 - MEMORY_SHARE))
+        for worker in self._workers:
+            worker.max_bytes = self._max_bytes
+
     @contextmanager
     def _asking(self, num_threads: int) -> Iterator[ThreadPoolExecutor]:
         """Threads that ask workers; after Ctrl-C they do not wait for a slow row's answer."""
@@ -83,6 +89,7 @@ class LocalPool:
                 raise
 
     def import_from(self, folders: Sequence[str]) -> None:
+        self._share_memory()  # anew: the manifest has its part by now
         self.sys_path = folders
         for worker in self._workers if folders else ():
             worker.import_from(folders)

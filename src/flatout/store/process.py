@@ -63,8 +63,9 @@ class WorkerProcess:
     def __init__(self, sys_path: Sequence[str], timeout_s: float, max_bytes: int) -> None:
         self.setup: Any = None
         """What it was set up with, for whoever sends it tasks."""
+        self.max_bytes = max_bytes
+        """Its share, where memory is short."""
         self._timeout_s = timeout_s
-        self._max_bytes = max_bytes
         self._killed_for: str | None = None
         self._timed_out = False
         self._group_is_over = False
@@ -148,8 +149,8 @@ class WorkerProcess:
             return
         with suppress(psutil.Error):
             resident = self._info.memory_info().rss
-            if resident > self._max_bytes:
-                self.kill(f"it took {resident:,} bytes of memory, its share is {self._max_bytes:,}: {_ADVICE}")
+            if resident > self.max_bytes:
+                self.kill(f"it took {resident:,} bytes of memory, its share is {self.max_bytes:,}: {_ADVICE}")
 
     def kill(self, reason: str) -> None:
         """End the process now, with all that it started."""

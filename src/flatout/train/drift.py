@@ -42,6 +42,23 @@ class Drift:
     """Wait share before it."""
     now: float
     """Wait share since."""
+    step_s: float
+    """Seconds of a step since."""
+
+    @classmethod
+    def of(cls, usual: float, steps: Sequence[Step]) -> Drift:
+        """To what these steps show."""
+        return cls(usual, share_of(steps), sum(step_s for _, step_s in steps) / len(steps))
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds waited in a step since."""
+        return self.now * self.step_s
+
+    @property
+    def usual_wait_s(self) -> float:
+        """Those that the share before would be, beside what a step computes now."""
+        return self.usual / max(1.0 - self.usual, 1e-9) * (self.step_s - self.wait_s)
 
 
 class DriftDetector:
@@ -96,7 +113,7 @@ class DriftDetector:
             if share_of(self._last(WINDOW_STEPS, number * WINDOW_STEPS)) <= self._threshold:
                 return None
         # The first of the windows may have begun before the rise.
-        return Drift(self._level, share_of(self._last((NUM_WINDOWS - 1) * WINDOW_STEPS)))
+        return Drift.of(self._level, self._last((NUM_WINDOWS - 1) * WINDOW_STEPS))
 
     def _rare(self) -> Drift | None:
         """A rise by waits that are long and rare; one alone, or some close together, are none."""
@@ -109,7 +126,7 @@ class DriftDetector:
         counted_s, total_s = sum(waits) - max(waits), sum(step_s for _, step_s in steps) - max(waits)
         if counted_s <= (usual + MARGIN) * total_s:
             return None
-        return Drift(usual, share_of(steps[places[0] :]))
+        return Drift.of(usual, steps[places[0] :])
 
     def _last(self, count: int, skipped: int = 0) -> list[Step]:
         """So many steps before the last `skipped`."""

@@ -18,7 +18,7 @@ from flatout.loader.fetch import UNIT_BYTES
 from flatout.loader.machine import Machine, describe_machine
 from flatout.loader.memory import BatchesAhead
 from flatout.loader.platform import AUTO_SHARE, MOST_STANDARD
-from flatout.train.drift import MARGIN, Drift, DriftDetector, share_of
+from flatout.train.drift import MARGIN, Drift, DriftDetector
 from flatout.train.loaders import dataset_of
 from flatout.train.ordinary import ResumableLoader
 from flatout.train.task import Batch
@@ -34,7 +34,8 @@ JUDGED_STEPS = 64
 """Long enough for two waits where these are rare."""
 LEAST_HELP = 0.25
 """Part of the rise that a change must take away to be kept. The rise is that of the seconds waited, not of
-their share: beside a tenant of the disk a wait of 98 % is half as long at 96 %, and the run twice as fast."""
+their share: beside a tenant of the disk a wait of 98 % is half as long at 96 %, and the run twice as fast;
+and workers that only slow the computing down lower the share, too."""
 
 Kind = Literal["prefetch_factor", "num_workers"]
 PLACES: dict[Kind, int] = {"prefetch_factor": 1, "num_workers": 0}
@@ -106,22 +107,21 @@ class Retuner:
         trial.steps.append(step)
         if len(trial.steps) < SETTLE_STEPS + JUDGED_STEPS:
             return None
-        now = share_of(trial.steps[SETTLE_STEPS:])
-        drift, self._trial = trial.drift, None
-        usual_s, before_s, now_s = (_wait_of(share) for share in (drift.usual, drift.now, now))
-        if now_s <= before_s - LEAST_HELP * (before_s - usual_s):
+        before, self._trial = trial.drift, None
+        after = Drift.of(before.usual, trial.steps[SETTLE_STEPS:])
+        if after.wait_s <= before.wait_s - LEAST_HELP * (before.wait_s - before.usual_wait_s):
             kept = (
-                f"the wait for data fell from {drift.now:.0%} to {now:.0%} of a step, "
-                f"to {now_s / before_s:.0%} of its length: {trial.kind} is kept"
+                f"the wait for data fell from {before.now:.0%} to {after.now:.0%} of a step, "
+                f"to {after.wait_s / before.wait_s:.0%} of its length: {trial.kind} is kept"
             )
-            if now > drift.usual + 2 * MARGIN:  # so much is left that more of it may help
-                return self._joined(kept, self._answer(Drift(drift.usual, now), batch_bytes))
+            if after.now > before.usual + 2 * MARGIN:  # so much is left that more of it may help
+                return self._joined(kept, self._answer(after, batch_bytes))
             self._detector.start_anew()
             return kept
         self._set(trial.before)
         self._useless.add(trial.kind)
-        undone = f"{trial.kind} is as it was: the wait for data is {now:.0%} of a step, after {drift.now:.0%}"
-        return self._joined(undone, self._answer(Drift(drift.usual, now), batch_bytes))
+        told = f"the wait for data is {after.now:.0%} of a step, after {before.now:.0%}"
+        return self._joined(f"{trial.kind} is as it was: {told}", self._answer(after, batch_bytes))
 
     @staticmethod
     def _joined(done: str, tried: str | None) -> str:
@@ -201,11 +201,6 @@ def can_adjust(loader: FastDataLoader | ResumableLoader) -> bool:
         return loader.prefetching[0] > 0
     start: Any = loader.loader.multiprocessing_context
     return dataset_of(loader.loader).transform is None and start.get_start_method() == "fork"
-
-
-def _wait_of(share: float) -> float:
-    """Seconds waited for each second that a step computes."""
-    return share / max(1.0 - share, 1e-9)
 
 
 def _bytes_of(batch: Mapping[str, Any]) -> int:
