@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flatout.living import is_dead, this_process
+from flatout.living import is_dead, is_known_here, this_process
 
 
 def test_who_asks_lives() -> None:
     assert not is_dead(this_process())
 
 
-@pytest.mark.parametrize("change", [{"started": 0.0}, {"pid": 1 << 30}, {"pid": "none"}, {"pid": None}])
+@pytest.mark.parametrize(
+    "change", [{"started": 0.0}, {"pid": 1 << 30}, {"pid": "none"}, {"pid": None}, {"pid": float("inf")}]
+)
 def test_another_start_or_no_number_is_gone(change: dict[str, Any]) -> None:
     assert is_dead({**this_process(), **change})
     assert not is_dead({**this_process(), **change, "host": "elsewhere.invalid"})
@@ -21,3 +24,18 @@ def test_another_start_or_no_number_is_gone(change: dict[str, Any]) -> None:
 
 def test_nothing_is_known_of_nobody() -> None:
     assert not is_dead({})
+    assert not is_known_here({})
+
+
+def test_a_number_means_something_where_it_was_given() -> None:
+    """Containers with the host's network have its name, and so have copied machines."""
+    assert is_known_here(this_process())
+    assert not is_known_here({**this_process(), "numbered_by": "another"})
+    assert not is_known_here({**this_process(), "host": "elsewhere.invalid"})
+
+
+@pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="this system has no containers of its own")
+def test_a_container_gives_numbers_of_its_own() -> None:
+    boot, _, space = this_process()["numbered_by"].partition(" ")
+    assert len(boot) == 36
+    assert space == str(Path("/proc/self/ns/pid").readlink())

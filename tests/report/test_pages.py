@@ -336,6 +336,7 @@ def test_a_run_too_short_for_a_look_says_so_where_the_charts_would_be() -> None:
     run = replace(run_of(), looks=(), global_step=12)
     told = "Processor and memory are looked at every 100 steps (monitor.update_frequency)"
     assert f"{told}, and drawn from then on; this run had 12." in render_html(page_of(run))
+    assert f"{told}, and drawn from then on." in render_html(page_of(replace(run, global_step=None)))
     assert told not in render_html(page_of(run_of()))
     off = replace(run, config={**run.config, "disable_metrics_monitoring": True})
     assert "were not looked at: disable_metrics_monitoring is true" in render_html(page_of(off))

@@ -190,10 +190,9 @@ def _no_looks(run: RunRecord) -> Words:
     if run.config.get("disable_metrics_monitoring"):
         return Words(("Processor and memory were not looked at: disable_metrics_monitoring is true.",))
     often = f"every {every} steps (monitor.update_frequency)"
-    steps = f"{run.global_step:,} so far" if run.is_running else f"{run.global_step:,}"
-    return Words(
-        (f"Processor and memory are looked at {often}, and drawn from then on; this run had {steps}.",)
-    )
+    so_far = " so far" if run.is_running else ""
+    steps = "" if run.global_step is None else f"; this run had {run.global_step:,}{so_far}"
+    return Words((f"Processor and memory are looked at {often}, and drawn from then on{steps}.",))
 
 
 def _reports(run: RunRecord) -> Section | None:
