@@ -170,6 +170,7 @@ def test_a_task_that_a_store_names_is_not_imported(
     """Not even from the current folder, which somebody may have unpacked together with the store."""
     monkeypatch.setattr(sys, "path", sys.path[:])
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "flatout_test_worse", raising=False)
     (tmp_path / "flatout_test_worse.py").write_text(EVIL)
     forge_root(fresh.store, lambda document: document["settings"].update(settings, code_dir=str(tmp_path)))
     assert compare_with_source(fresh.store)
