@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flatout.living import is_dead, this_process
+from flatout.living import is_dead, is_known_here, this_process
 
 
 def test_who_asks_lives() -> None:
@@ -14,7 +15,15 @@ def test_who_asks_lives() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"started": 0.0}, {"started": 10**400}, {"pid": 1 << 30}, {"pid": "none"}, {"pid": None}]
+    "change",
+    [
+        {"started": 0.0},
+        {"pid": 1 << 30},
+        {"pid": "none"},
+        {"pid": None},
+        {"pid": float("inf")},
+        {"started": 10**400},
+    ],
 )
 def test_another_start_or_no_number_is_gone(change: dict[str, Any]) -> None:
     assert is_dead({**this_process(), **change})
@@ -23,12 +32,18 @@ def test_another_start_or_no_number_is_gone(change: dict[str, Any]) -> None:
 
 def test_nothing_is_known_of_nobody() -> None:
     assert not is_dead({})
+    assert not is_known_here({})
 
 
-def test_a_container_that_has_the_name_of_its_host_counts_by_itself() -> None:
-    """With `docker run --network host` both have one name, and what is 7 in one is another in the other."""
-    gone = {**this_process(), "pid": 1 << 30}
-    assert is_dead(gone)
-    assert not is_dead({**gone, "numbers": "pid:[1]"})
-    del gone["numbers"]
-    assert is_dead(gone)
+def test_a_number_means_something_where_it_was_given() -> None:
+    """Containers with the host's network have its name, and so have copied machines."""
+    assert is_known_here(this_process())
+    assert not is_known_here({**this_process(), "numbered_by": "another"})
+    assert not is_known_here({**this_process(), "host": "elsewhere.invalid"})
+
+
+@pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="this system has no containers of its own")
+def test_a_container_gives_numbers_of_its_own() -> None:
+    boot, _, space = this_process()["numbered_by"].partition(" ")
+    assert len(boot) == 36
+    assert space == str(Path("/proc/self/ns/pid").readlink())

@@ -18,15 +18,29 @@ def this_process() -> dict[str, Any]:
     """What `is_dead` takes, as plain values."""
     return {
         "host": socket.gethostname(),
-        "numbers": _numbers(),
+        "numbered_by": _numbered_by(),
         "pid": os.getpid(),
         "started": psutil.Process().create_time(),
     }
 
 
+def is_known_here(process: Mapping[str, Any]) -> bool:
+    """Whether its number means the same here: containers and copied machines may share a host's name."""
+    return process.get("host") == socket.gethostname() and process.get("numbered_by") == _numbered_by()
+
+
+def _numbered_by() -> str:
+    """Who gives numbers to processes: one start of a machine, or a container on it; empty where nobody says."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
 def is_dead(process: Mapping[str, Any]) -> bool:
     """True only for a process of this host that is gone, or whose number another process has now."""
-    if process.get("host") != socket.gethostname() or process.get("numbers", _numbers()) != _numbers():
+    if process.get("host") != socket.gethostname():
         return False
     try:
         found = psutil.Process(int(process["pid"]))
@@ -36,11 +50,3 @@ def is_dead(process: Mapping[str, Any]) -> bool:
         return True
     except psutil.AccessDenied:
         return False
-
-
-def _numbers() -> str:
-    """By whose count processes are numbered: a container may have its host's name, and numbers of its own."""
-    try:
-        return str(Path("/proc/self/ns/pid").readlink())
-    except OSError:  # only Linux has several counts
-        return ""

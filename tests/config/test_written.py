@@ -19,6 +19,7 @@ EXTRAS: list[dict[str, Any]] = [
     {"fast_detection": True, "pin_memory": False},
     {"train_ds": {"batch_size": 4}, "validation_ds": {"num_workers": 0}},
     {"fields": {"x": {"kind": "array"}, "label": None}},
+    {"fields": {"label": None}, "num_workers": 0, "test_ds": {"num_workers": 2}},
     {"fields": {"x": {"size": [8, 8]}}, "model": {"dim": 3}, "splits": {"group": "patient"}},
     {"label_set": "physionet2016", "manifest": {"train": "/a.csv", "val": "/b.csv"}},
 ]
@@ -53,6 +54,32 @@ def test_defaults_stand_there_as_comments() -> None:
     assert found["model"]["num_layers"] is None
     assert "epochs" not in found
     assert "dim" not in found["model"]
+
+
+def test_workers_may_be_given_to_what_had_none(tmp_path: Path) -> None:
+    """What follows from none must not follow them."""
+    given = {"num_workers": 0, "validation_ds": {"num_workers": 0}}
+    (tmp_path / "config.yaml").write_text(config_text(load_config(given, environ={})))
+    found = {"num_workers": 2, "validation_ds.num_workers": 2}
+    for source in (tmp_path / "config.yaml", load_config(given, environ={})):
+        config = load_config(source, overrides=found, environ={})
+        for split in ("train", "val"):
+            settings = config.loader_for(split)
+            assert (settings.prefetch_factor, settings.persistent_workers) == (4, True)
+
+
+def test_tar_files_hold_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the current folder; what the manifest's folder has is found from there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for name in ("here_0.tar", "data/there_0.tar"):
+        (tmp_path / name).touch()
+    patterns = ["here_{0..1}.tar", "there_{0..1}.tar", "nowhere.tar"]
+    given = {"manifest": "data/rows.json", "tarred_audio_filepaths": patterns}
+    found = yaml.safe_load(config_text(load_config(given, environ={})))["tarred_audio_filepaths"]
+    assert found == [str(tmp_path / "here_{0..1}.tar"), *patterns[1:]]
+    alone = load_config({**given, "tarred_audio_filepaths": patterns[0], "base_path": "data"}, environ={})
+    assert yaml.safe_load(config_text(alone))["tarred_audio_filepaths"] == str(tmp_path / patterns[0])
 
 
 def test_paths_hold_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

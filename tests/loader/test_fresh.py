@@ -127,6 +127,7 @@ def test_a_manifest_that_is_not_here_is_told_once(raw: Any, splits: dict[str, An
     found = compared(raw.store, config | splits)
     assert (found.changes, found.doubts) == ((), ())
     assert ["rows.csv is not there" in told for told in found.unknown] == [True]
+    assert ("stays divided as it is, whatever splits says" in found.unknown[0]) == bool(splits)
     other = compared(raw.store, config | splits | {"manifest": str(raw.folder / "rws.csv")})
     assert ["rws.csv is not there" in told and "rows.csv)" in told for told in other.unknown] == [True]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,6 +18,7 @@ from flatout.cli.main import main
 from flatout.config import Config
 from flatout.doctor.record import Exit
 from flatout.errors import RecordError
+from flatout.living import this_process
 from flatout.report import compare, write_comparison
 from flatout.report.comparison import Measure
 from flatout.report.quantity import RATE
@@ -198,11 +198,7 @@ def test_the_command_obeys_no_name(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_a_process_of_this_host_that_is_gone_was_killed(tmp_path: Path) -> None:
     """At once, however lately it wrote; of another host nobody knows."""
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    process = {
-        "host": socket.gethostname(),
-        "pid": child.pid,
-        "started": psutil.Process(child.pid).create_time(),
-    }
+    process = {**this_process(), "pid": child.pid, "started": psutil.Process(child.pid).create_time()}
     run = write_run(tmp_path / "a", status="running", process=process)
     written = datetime.fromisoformat(run_document()["written_at"])
     other, soon = faster(tmp_path / "b"), written + timedelta(seconds=1)
@@ -218,8 +214,9 @@ def test_a_process_of_this_host_that_is_gone_was_killed(tmp_path: Path) -> None:
     page = run_page(run_record(run), soon)
     assert (page.state, page.tone) == ("killed", "bad")
     assert page.alarm.startswith(f"The run was killed: {gone}; --resume")
-    away = write_run(tmp_path / "c", status="running", process={**process, "host": "elsewhere.invalid"})
-    assert "is still running" in compare(away, other, soon).verdict
+    for change in ({"host": "elsewhere.invalid"}, {"numbered_by": "a container, or a copy of this machine"}):
+        away = write_run(tmp_path / "c", status="running", process={**process, **change})
+        assert "is still running" in compare(away, other, soon).verdict
 
 
 def run_record(folder: Path) -> RunRecord:

@@ -153,6 +153,30 @@ def test_code_that_a_store_names_is_not_run(
     assert str(tmp_path) not in sys.path
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"task": "flatout_test_worse:make"},
+        {"trainer": {"task": "flatout_test_worse:make"}},
+    ],
+)
+def test_a_task_that_a_store_names_is_not_imported(
+    fresh: Any,
+    tmp_path: Path,
+    forge_root: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, Any],
+) -> None:
+    """Not even from the current folder, which somebody may have unpacked together with the store."""
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "flatout_test_worse", raising=False)
+    (tmp_path / "flatout_test_worse.py").write_text(EVIL)
+    forge_root(fresh.store, lambda document: document["settings"].update(settings, code_dir=str(tmp_path)))
+    assert compare_with_source(fresh.store)
+    assert not (tmp_path / "flatout_test_worse.ran").exists()
+
+
 def test_code_of_a_store_that_is_trusted_is_run(
     fresh: Any, tmp_path: Path, forge_root: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,34 @@ def test_the_settings_of_a_run_are_given_back_in_silence(
     assert records[1] == records[0]
 
 
+@pytest.mark.parametrize("beside", ["project", "here"])
+def test_a_run_goes_on_with_a_task_that_lay_beside_its_config(
+    beside: str,
+    make_config: Make,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or in the folder that was the current one; both are others when it goes on."""
+    for name in ("project", "here", "elsewhere"):
+        (tmp_path / name).mkdir()
+    (tmp_path / beside / "lay_beside.py").write_text("from tests.train.tiny import Tiny as Mine\n")
+    config = tmp_path / "project" / "config.yaml"
+    config.write_text(to_yaml(make_config(epochs=1, task="lay_beside:Mine")))
+    known = sys.path[:]
+    monkeypatch.setattr(sys, "path", known[:])
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(["train", "--config", str(config), "--json"]) == 0
+    folder = json.loads(capsys.readouterr().out)["folder"]
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    num_epochs = 1
+    for options in (["--resume", folder], ["--config", f"{folder}/config.yaml"], ["--resume", folder]):
+        monkeypatch.setattr(sys, "path", known[:])
+        monkeypatch.delitem(sys.modules, "lay_beside")
+        num_epochs += 1
+        assert main(["train", *options, "--epochs", str(num_epochs), "--json"]) == 0, capsys.readouterr().err
+
+
 def test_without_a_store_it_says_how_to_prepare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.yaml"
     config = config_of(write_rows(tmp_path / "raw"), tmp_path / "runs", epochs=1)
@@ -109,6 +138,24 @@ def test_without_a_store_it_says_how_to_prepare(tmp_path: Path, capsys: pytest.C
 def test_what_is_wrong(options: list[str], code: int, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", *options]) == code
     assert told in capsys.readouterr().err
+
+
+def test_the_config_above_a_copied_checkpoint_is_not_that_of_its_run(
+    config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A project's own config.yaml is of the training that it describes now."""
+    assert main(["train", "--config", str(config_file), "--json"]) == 0
+    last = Path(json.loads(capsys.readouterr().out)["last_checkpoint"])
+    other = tmp_path / "other"
+    (other / "kept").mkdir(parents=True)
+    (other / "config.yaml").write_text("task: segmentation\nmanifest: rows.csv\n")
+    copy = other / "kept" / "mine.ckpt"
+    copy.write_bytes(last.read_bytes())
+    assert main(["train", "--resume", str(copy)]) == 2
+    assert "there is no config.yaml of a run at" in " ".join(capsys.readouterr().err.split())
+    assert main(["train", "--config", str(config_file), "--epochs", "2", "--resume", str(copy)]) == 0
+    monkeypatch.chdir(last.parent)  # from inside a run, its own is found
+    assert main(["train", "--epochs", "2", "--resume", last.name]) == 0
 
 
 def test_a_column_that_is_not_there_is_wrong_with_a_store_too(

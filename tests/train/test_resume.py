@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch import Callback
 from tests.train.test_run import is_equal, weights_of
 from tests.train.test_trouble import Interrupts
-from tests.train.tiny import NUM_BATCHES, SaveEach, Tiny
+from tests.train.tiny import NUM_BATCHES, SaveEach, Tiny, TinyModule
 
 from flatout.errors import LoaderStateError, TrainError
 from flatout.train import fit, run
@@ -207,6 +207,100 @@ def test_a_finished_run_is_refused_before_its_data_are_opened(
     monkeypatch.setattr(run, "open_loaders", lambda *_: pytest.fail("opened"))
     with pytest.raises(TrainError, match="has had all of its 1 epochs"):
         fit(make_config(epochs=1, batch_size="auto"), resume=first.folder)
+
+
+def test_a_task_that_is_gone_is_another_training_all_the_same(make_config: Make) -> None:
+    """Nothing is imported to find that out."""
+    first = fit(make_config(epochs=1))
+    config = first.folder / "config.yaml"
+    config.write_text(config.read_text().replace("tests.train.tiny:Tiny", "no_longer_here:Tiny"))
+    with pytest.raises(TrainError, match=r"task was no_longer_here:Tiny, is tests.train.tiny:Tiny now"):
+        fit(make_config(epochs=2), resume=first.folder)
+
+
+@pytest.mark.parametrize("task", ["Late", "Lazy"])
+def test_weights_that_are_made_later_go_on(make_config: Make, task: str) -> None:
+    """Lightning makes or fills them before it loads a checkpoint."""
+    config = make_config(epochs=1, task=f"tests.train.test_resume:{task}")
+    first = fit(config)
+    assert first.weights is not None
+    assert "extra.weight" in read_weights(first.weights)
+    rest = fit({**config, "epochs": 2}, resume=first.folder)
+    assert len(rest.epochs) == 2
+
+
+def test_what_several_processes_read_is_asked_when_they_are_connected(
+    make_config: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Options of the Trainer may start more of them than the config says."""
+    first = fit(make_config(epochs=1))
+    asked: list[bool] = []
+    monkeypatch.setattr(run, "refuse_other_model", lambda *_, is_alone: asked.append(is_alone))
+    for options in ({}, {"num_nodes": 1}, {"devices": 1}):
+        fit(make_config(epochs=2), resume=first.last_checkpoint, trainer_options=options)
+    assert asked == [True, False, False]
+
+
+class Rates(Callback):
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        self.rate = trainer.optimizers[0].param_groups[0]["lr"]
+
+
+@pytest.mark.parametrize(("scaling", "factor"), [("none", 1), ("linear", 2)])
+def test_another_learning_rate_is_taken(make_config: Make, scaling: str, factor: int) -> None:
+    """Of a rate that was scaled the scale stays, with the batches."""
+    config = make_config(epochs=1, gradient_accumulation_steps=2, scale_learning_rate=scaling)
+    first, rates = fit(config), Rates()
+    again = fit({**config, "epochs": 2, "learning_rate": 0.004}, resume=first.folder, callbacks=[rates])
+    assert rates.rate == 0.004 * factor
+    assert "learning_rate: it was 0.01, and is 0.004 from here on" in again.notes
+    assert not [note for note in fit({**config, "epochs": 2}).notes if "learning_rate" in note]
+    third = fit({**config, "epochs": 3, "learning_rate": 0.004}, resume=first.folder, callbacks=[rates])
+    assert rates.rate == 0.004 * factor
+    assert not [note for note in third.notes if "learning_rate" in note]
+
+
+def test_another_patience_is_taken(make_config: Make) -> None:
+    stop = {"patience": 1, "min_delta": 1e9}
+    first = fit(make_config(epochs=6, early_stopping=stop))
+    assert len(first.epochs) == 2
+    rest = fit(make_config(epochs=6, early_stopping={**stop, "patience": 3}), resume=first.folder)
+    assert len(rest.epochs) == 4
+
+
+def test_settings_are_swapped_not_written_over(make_config: Make) -> None:
+    first = fit(make_config(epochs=1))
+    with open(first.folder / "config.yaml", encoding="utf-8") as before:
+        fit(make_config(epochs=2), resume=first.folder)
+        assert "epochs: 1" in before.read()
+    assert "epochs: 2" in (first.folder / "config.yaml").read_text()
+    assert not list(first.folder.glob("*.part"))
+
+
+class LateModule(TinyModule):
+    def configure_model(self) -> None:
+        if not hasattr(self, "extra"):
+            self.extra = torch.nn.Linear(2, 2)
+
+
+class Late(Tiny):
+    def module(self, config: Any, data: Any) -> Any:
+        return LateModule(config, data)
+
+
+class LazyModule(TinyModule):
+    def __init__(self, config: Any, data: Any) -> None:
+        super().__init__(config, data)
+        self.extra = torch.nn.LazyLinear(2)
+
+    def measure(self, batch: Any) -> Any:
+        found = super().measure(batch)
+        return {**found, "loss": found["loss"] + self.extra(batch["x"].to(self.dtype)).sum(1)}
+
+
+class Lazy(Tiny):
+    def module(self, config: Any, data: Any) -> Any:
+        return LazyModule(config, data)
 
 
 class Sized(Tiny):

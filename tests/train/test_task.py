@@ -68,6 +68,11 @@ def test_a_task_that_is_not_there(task: str, told: str) -> None:
         load_config({"task": task}, environ={})
 
 
+def test_a_module_that_is_no_package_has_none_in_it() -> None:
+    with pytest.raises(ConfigError, match=r"'tests.train.tiny' is not a package$"):
+        load_config({"task": "tests.train.tiny.jsn:Tiny"}, environ={})
+
+
 def test_a_class_that_is_no_task() -> None:
     config = load_config({"task": "tests.train.tiny:NotATask"}, environ={})
     assert config.batch_size == 3

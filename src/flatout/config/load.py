@@ -97,7 +97,8 @@ def _resolve(given: list[Layer], folder: Path | None, findings: Findings) -> Con
     """default < task < preset < file < environment < --set < option, checked as one."""
     chosen = merge(given)
     task, preset = chosen.get("task"), chosen.get("preset")
-    own = task_layer(task, folder)
+    code_dir = chosen.get("code_dir")
+    own = task_layer(task, Path(code_dir).absolute() if isinstance(code_dir, str) else folder)
     if (label_set := chosen.get("label_set")) is not None:
         own = replace(own, values=merge([own, label_set_layer(label_set, task)]))
     own = without_fields(own, chosen)

@@ -19,6 +19,12 @@ def is_own_task(task: Any) -> bool:
     return isinstance(task, str) and ":" in task
 
 
+def has_module(folder: Path, target: str) -> bool:
+    """Whether the module of "package.module:name", or its package, lies in a folder."""
+    name = target.partition(":")[0].partition(".")[0]
+    return (folder / name).is_dir() or (folder / f"{name}.py").is_file()
+
+
 def own_defaults(task: str, folder: Path | None) -> dict[str, Any]:
     """The settings that the class has as `defaults`.
 
@@ -80,7 +86,7 @@ def likely_module(error: Exception) -> str:
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
     package, _, name = error.name.rpartition(".")
-    places = getattr(sys.modules.get(package), "__path__", None) if package else None
+    places = getattr(sys.modules.get(package), "__path__", ()) if package else None
     nearest = nearest_name(name, [found.name for found in iter_modules(places)])
     return f"; did you mean '{package}{'.' if package else ''}{nearest}'?" if nearest else ""
 

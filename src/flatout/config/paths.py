@@ -13,7 +13,9 @@ from typing import Any
 from flatout.config.findings import Findings
 from flatout.config.layer import Layer, dotted, leaves, put
 
-PATH_KEYS = frozenset({"manifest", "base_path", "preprocessed_data_dir", "output_dir", "pretrained"})
+PATH_KEYS = frozenset(
+    {"code_dir", "manifest", "base_path", "preprocessed_data_dir", "output_dir", "pretrained"}
+)
 """Top-level keys whose text is a path; `manifest` may hold one path a split."""
 
 PATTERN_KEYS = frozenset({"tarred_audio_filepaths"})
@@ -47,7 +49,25 @@ def resolve_paths(
 
 def absolute_paths(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings whose paths also hold for a file in another folder."""
-    return {name: _absolute(value) if name in PATH_KEYS else value for name, value in values.items()}
+    found = {name: _absolute(value) if name in PATH_KEYS else value for name, value in values.items()}
+    for name in PATTERN_KEYS & values.keys():
+        found[name] = _absolute_pattern(values[name], _bases(found))
+    return found
+
+
+def _bases(values: Mapping[str, Any]) -> list[FilePath]:
+    """Folders that patterns start from, before the current one."""
+    if (base := values.get("base_path")) is not None:
+        return [FilePath(base)]
+    named = values.get("manifest") or ()
+    return [FilePath(path).parent for path in ([named] if isinstance(named, str) else dict(named).values())]
+
+
+def _absolute_pattern(value: Any, bases: list[FilePath]) -> Any:
+    if isinstance(value, list):
+        return [_absolute_pattern(each, bases) for each in value]
+    is_here = isinstance(value, str) and not any(_exists(base, value) for base in bases)
+    return str(FilePath.cwd() / value) if is_here and _exists(FilePath.cwd(), value) else value
 
 
 def _absolute(value: Any) -> Any:

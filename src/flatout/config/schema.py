@@ -49,6 +49,8 @@ class TaskSettings(Section):
     """The kind of training, or `package.module:Name` of your own; its defaults stand below everything else."""
     preset: Preset | None = None
     """Ready-made settings between the task's defaults and the file; see `flatout presets`."""
+    code_dir: str | None = None
+    """Folder of the modules that `task` and `transform` name; absent: that of the config file."""
 
 
 # pydantic lists the fields of the last base first: read from the bottom up.
@@ -68,8 +70,8 @@ class Config(
 
     @property
     def config_dir(self) -> Path | None:
-        """Folder of the file it was loaded from, where modules of `transform` are looked for too."""
-        return self._config_dir
+        """Folder where modules of `task` and `transform` are looked for, too: `code_dir`, or the file's own."""
+        return self._config_dir if self.code_dir is None else Path(self.code_dir).absolute()
 
     def __eq__(self, other: object) -> bool:
         """Equal settings; where they were read from does not count."""

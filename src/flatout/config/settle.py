@@ -15,7 +15,7 @@ from flatout.config.monitor import FAST_DETECTION
 MOST_WORKERS = 16
 """More workers than this are rarely faster."""
 
-_IDLE = {"prefetch_factor": None, "persistent_workers": False}
+IDLE = {"prefetch_factor": None, "persistent_workers": False}
 """What worker settings become where there are no workers; torch raises on anything else."""
 
 
@@ -79,11 +79,11 @@ def settle_workers(merged: dict[Any, Any], layers: Sequence[Layer]) -> list[str]
     notes: list[str] = []
     for name in SECTION_OF.values():
         section = merged.get(name)
-        if isinstance(section, dict) and section.keys() & {"num_workers", *_IDLE}:
+        if isinstance(section, dict) and section.keys() & {"num_workers", *IDLE}:
             if _has_none({**merged, **section}):
                 notes += _idle(section, (name,), layers)
             elif _has_none(merged):
-                merged[name] = {key: merged.get(key, _default(key)) for key in _IDLE} | section
+                merged[name] = {key: merged.get(key, _default(key)) for key in IDLE} | section
     if _has_none(merged):
         notes += _idle(merged, (), layers)
     return notes
@@ -117,10 +117,10 @@ def _has_none(place: dict[Any, Any]) -> bool:
 def _idle(place: dict[Any, Any], path: Path, layers: Sequence[Layer]) -> list[str]:
     notes = [
         f"{dotted((*path, key))}: {word(place[key])} has no effect with 0 workers; it becomes {word(idle)}"
-        for key, idle in _IDLE.items()
+        for key, idle in IDLE.items()
         if place.get(key, idle) != idle and winner(layers, (*path, key))
     ]
-    place |= _IDLE
+    place |= IDLE
     return notes
 
 

@@ -94,7 +94,8 @@ class _Comparison:
         made_from, named = self._store.meta.settings.get("manifest"), self._config.manifest
         other = f" (it was made from {made_from})" if isinstance(made_from, str) and made_from != named else ""
         there = ", ".join(self._missing)
-        return f"the manifest {there} is not there, so that it cannot be compared with its sources{other}"
+        told = f"the manifest {there} is not there, so that it cannot be compared with its sources{other}"
+        return f"{told}; it stays divided as it is, whatever splits says" if self._has_other_splits() else told
 
     def _fingerprint(self) -> Fingerprint | None:
         config = self._config

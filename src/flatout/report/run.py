@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from flatout.errors import RecordError
-from flatout.living import is_dead
+from flatout.living import is_dead, is_known_here
 from flatout.plain import build
 from flatout.train.record import RECORD_VERSION, EpochRow, Look, Speed
 
@@ -61,8 +61,8 @@ class RunRecord:
 
     @property
     def is_killed(self) -> bool:
-        """Whether it says that it is running, and its process on this host is gone."""
-        return self.is_running and bool(self.process) and is_dead(self.process)
+        """Whether it says that it is running, and its process is gone, which only its own host can tell."""
+        return self.is_running and is_known_here(self.process) and is_dead(self.process)
 
     @property
     def last_metrics(self) -> dict[str, float]:

@@ -190,10 +190,9 @@ def _no_looks(run: RunRecord) -> Words:
     if run.config.get("disable_metrics_monitoring"):
         return Words(("Processor and memory were not looked at: disable_metrics_monitoring is true.",))
     often = f"every {every} steps (monitor.update_frequency)"
-    told = f"Processor and memory are looked at {often}, and drawn from then on"
-    if run.global_step is not None:
-        told += f"; this run had {run.global_step:,}{' so far' if run.is_running else ''}"
-    return Words((f"{told}.",))
+    so_far = " so far" if run.is_running else ""
+    steps = "" if run.global_step is None else f"; this run had {run.global_step:,}{so_far}"
+    return Words((f"Processor and memory are looked at {often}, and drawn from then on{steps}.",))
 
 
 def _reports(run: RunRecord) -> Section | None:

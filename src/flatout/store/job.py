@@ -35,6 +35,9 @@ from flatout.store.fingerprint import Fingerprint, fingerprint_callable, fingerp
 from flatout.store.task import Task
 from flatout.types import Array, Limits
 
+KEPT = frozenset({*SourceSettings.model_fields, *PrepareSettings.model_fields} - {"preprocessed_data_dir"})
+"""Settings that a store keeps."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -220,8 +223,7 @@ def kept_settings(config: Config, base: Path | None = None) -> dict[str, Any]:
     Args:
         base: folder that the manifest's paths start from, where it has been read.
     """
-    kept = {*SourceSettings.model_fields, *PrepareSettings.model_fields} - {"preprocessed_data_dir"}
-    settings = config.model_dump(mode="json", include=kept)
+    settings = config.model_dump(mode="json", include=set(KEPT))
     settings["config_dir"] = str((config.config_dir or Path.cwd()).resolve())  # where a transform's module is
     for name in ("manifest", "base_path"):
         if isinstance(settings[name], str):

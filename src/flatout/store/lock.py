@@ -78,9 +78,7 @@ def _living_owner(folder: Path) -> dict[str, Any] | None:
 
 
 def _myself() -> dict[str, Any]:
-    found = this_process()
-    del found["numbers"]  # whoever has the guard takes the place of an owner in another container, too
-    return {**found, "since": datetime.now(UTC).isoformat(timespec="seconds")}
+    return {**this_process(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
 
 
 def _read_owner(folder: Path) -> dict[str, Any] | None:

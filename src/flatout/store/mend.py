@@ -13,7 +13,7 @@ from flatout.source import hash_key
 from flatout.store.commit import read_quarantine
 from flatout.store.fingerprint import Fingerprint, explain_difference
 from flatout.store.index import read_index
-from flatout.store.job import Job, job_from_config
+from flatout.store.job import KEPT, Job, job_from_config
 from flatout.store.metadata import ROOT, SHARD_FOLDER, StoreMeta, load_metadata
 from flatout.store.prepare import PrepareOptions, prepare
 from flatout.store.progress import Progress, Silent
@@ -33,7 +33,8 @@ def config_of_store(folder: Path, *, trusted: bool = False) -> Config:
             nobody has vouched for.
     """
     meta = load_metadata(folder)
-    settings = dict(meta.settings)
+    # Nothing else that stands there: a task of a stranger's would be imported for its defaults.
+    settings = {name: value for name, value in meta.settings.items() if name in (*KEPT, "config_dir")}
     if settings.get("manifest") is None:
         raise StoreError(
             f"{folder} was made from a dataset object: its sources are not known here. Run "

@@ -72,6 +72,10 @@ class StopEarly(EarlyStopping):
         super().__init__(**settings)
         self._note = note
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """What it has seen; how long it waits is said by the config of now."""
+        super().load_state_dict({**state_dict, "patience": self.patience})
+
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Look at the metric.
 

@@ -8,9 +8,11 @@ from typing import Any
 
 from lightning.pytorch import LightningModule
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
-from flatout.config import Config, resolve_config
-from flatout.errors import ConfigError, TrainError
+from flatout.config import Config
+from flatout.config.text import read_file
+from flatout.errors import TrainError
 from flatout.train.data import RunData
 from flatout.train.record import config_file_of
 from flatout.train.weights import read_checkpoint
@@ -19,6 +21,8 @@ TRAINING = ("task", "mode")
 """Settings that make a run another training, whatever its weights are."""
 MODEL = ("label_set", "model", "fields")
 """Settings that the shapes of weights may follow from."""
+LATER = ("on_load_checkpoint", "load_state_dict", "setup", "configure_model")
+"""Hooks by which a module may rename what is loaded, or make its weights only after this is asked."""
 
 
 def refuse_other_training(resume: str | Path, config: Config) -> None:
@@ -37,27 +41,30 @@ def refuse_other_model(
     config: Config,
     module: LightningModule,
     data: RunData,
-    num_devices: int,
+    *,
+    is_alone: bool,
 ) -> None:
     """Weights, samples and augmentation of a checkpoint are those of this run.
-
-    What several devices read is known once they are connected: their data are asked by Lightning alone.
 
     Args:
         resume: what messages call it.
         checkpoint: its file here.
+        is_alone: one process trains. What several read is known once they are connected: their data are asked
+            by Lightning alone.
 
     Raises:
         TrainError: the weights are of another model.
         LoaderStateError: the data or the augmentation are others.
     """
     saved = read_checkpoint(checkpoint, resume)
-    is_plain = type(module).on_load_checkpoint is LightningModule.on_load_checkpoint and module.strict_loading
-    why = _why_other(saved["state_dict"], module.state_dict()) if is_plain else None
+    own = module.state_dict()
+    is_plain = all(getattr(type(module), name) is getattr(LightningModule, name) for name in LATER)
+    is_settled = is_plain and module.strict_loading and not any(map(is_lazy, own.values()))
+    why = _why_other(saved["state_dict"], own) if is_settled else None
     if why is not None:
         told = "; ".join([why, *_differences(resume, config, MODEL)])
         raise _refused(resume, f"is of another model: {told}")
-    if num_devices == 1:
+    if is_alone:
         data.load_state_dict(saved["RunData"])
 
 
@@ -83,10 +90,13 @@ def _why_other(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str | 
 
 def _differences(resume: str | Path, config: Config, names: tuple[str, ...]) -> Iterator[str]:
     """What is not as the run had it, where its settings are at hand."""
-    path = config_file_of(resume)
+    if (path := config_file_of(resume)) is None:
+        return
     try:
-        before = config if path is None else resolve_config(path, environ={})[0]
-    except ConfigError:  # somebody's own file, or half of one
+        # As it is written: an own task is not imported, whose folder would come before that of the config.
+        written = read_file(path).values
+        before = Config.model_validate({name: written[name] for name in names if name in written})
+    except ValueError:  # somebody's own file, or half of one
         return
     saved, here = (each.model_dump(mode="json", include=set(names)) for each in (before, config))
     yield from _told("", saved, here)

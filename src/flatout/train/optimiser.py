@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import nn
 
 from flatout.config import Config, list_tasks, load_config
@@ -16,6 +16,8 @@ FUSED_ON = ("cpu", "cuda", "mps", "xpu")
 """Devices that have the fused kernel of AdamW."""
 OURS = ("learning_rate", "scale_learning_rate", "fused_optimizer")
 """Settings of the optimiser that is made here."""
+GIVEN = "given_rate"
+"""Beside the rate of a group of parameters: the `learning_rate` of the config, which a checkpoint keeps."""
 HOOKS = ("on_before_optimizer_step", "configure_gradient_clipping")
 """Where a module of Lightning clips gradients, or reads them."""
 
@@ -31,7 +33,27 @@ def make_optimiser(
     """AdamW over the parameters that are trained; `is_scaled` as `reads_scaled` finds it."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     fused = is_fused(config, trained, device, is_scaled=is_scaled) or None
-    return torch.optim.AdamW(trained, lr=rate, fused=fused)
+    return torch.optim.AdamW([{"params": trained, GIVEN: config.learning_rate}], lr=rate, fused=fused)
+
+
+class FollowRate(Callback):
+    """A run that goes on with another `learning_rate` takes it: a checkpoint brings the one that it had.
+
+    In proportion: a rate that was scaled belongs to the global batch, which a resume keeps.
+    """
+
+    def __init__(self, rate: float, note: Callable[[str], None]) -> None:
+        self._rate, self._note = rate, note
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """What was resumed is loaded."""
+        groups = [group for optimiser in trainer.optimizers for group in optimiser.param_groups]
+        for group in groups:
+            before = group.get(GIVEN, self._rate)  # a module's own optimiser has none
+            if before != self._rate:
+                group["lr"] = self._rate * (group["lr"] / before)
+                group[GIVEN] = self._rate
+                self._note(f"learning_rate: it was {before:g}, and is {self._rate:g} from here on")
 
 
 def is_fused(

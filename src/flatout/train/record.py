@@ -118,8 +118,12 @@ class RunResult:
 def config_file_of(resume: str | Path) -> Path | None:
     """The settings in the folder of a run, or above one of its checkpoints; None: there are none here."""
     place = Path(resume)
-    found = (place if place.is_dir() else place.parent.parent) / CONFIG
-    return found if found.is_file() else None
+    if not place.is_dir():
+        folder = place.absolute().parent
+        if folder.name != CHECKPOINTS:  # of a copy elsewhere the file above it may be anybody's
+            return None
+        place = folder.parent
+    return place / CONFIG if (place / CONFIG).is_file() else None
 
 
 def refuse_finished(folder: Path, epochs: int) -> None:

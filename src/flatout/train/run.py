@@ -46,6 +46,9 @@ from flatout.train.unread import unread
 from flatout.train.watch import Watch
 from flatout.train.weights import load_weights
 
+MANY = {"devices", "num_nodes"}
+"""Options of a Trainer by which more processes may train than the config says."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -194,7 +197,8 @@ class Run:
         if checkpoint is not None:
             assert self.resumed_from is not None
             named = continued or self.resumed_from
-            refuse_other_model(named, checkpoint, config, module, data, self.place.num_devices)
+            is_alone = not is_shared and not options.keys() & MANY
+            refuse_other_model(named, checkpoint, config, module, data, is_alone=is_alone)
         watch = Watch(data.train_loader.waits, None if config.disable_metrics_monitoring else config.monitor)
         with (
             closing(data),
@@ -298,4 +302,7 @@ class Run:
 
     def _write_config(self, folder: Path) -> None:
         if self._is_first:
-            (folder / CONFIG).write_text(config_text(self.config), encoding="utf-8")
+            # Swapped: a run that is killed, or whose disk is full, keeps the settings it can go on with.
+            temporary = folder / f"{CONFIG}.part"
+            temporary.write_text(config_text(self.config), encoding="utf-8")
+            temporary.replace(folder / CONFIG)
