@@ -109,6 +109,33 @@ def test_repair(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(document["damage"]) == 1
 
 
+def test_rows_that_stay_bad_are_not_counted_as_made(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open(store.parent / "data.csv", "a", newline="") as file:
+        for name in ("broken", "other"):
+            (store.parent / f"{name}.npy").write_bytes(b"no array")
+            file.write(f"{name},{name}.npy\n")
+    config = {
+        "manifest": str(store.parent / "data.csv"),
+        "preprocessed_data_dir": str(store),
+        "num_workers": 0,
+        "max_bad_fraction": 0.5,
+        "fields": {"x": {"kind": "array"}},
+    }
+    DataPreprocessor(config).run()
+    damage(store)
+    capsys.readouterr()
+    assert main(["verify", str(store), "--repair"]) == 0
+    out = capsys.readouterr().out
+    assert "repaired: 8 rows made again, 2 still bad\n" in out
+    assert out.count("bad: ") == 2
+    assert "bad: broken.npy: decode: " in out
+    assert "bad: other.npy: decode: " in out
+    damage(store)
+    assert main(["verify", str(store), "--repair", "--json"]) == 0
+    document = document_of(capsys)
+    assert (document["ok"], document["repaired"]["rows"], document["repaired"]["bad"]) == (True, 8, 2)
+
+
 def test_a_repair_under_way_is_not_advised(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (shard,) = StoreReader(store).meta.shards
     path = store / "shards" / shard.file

@@ -341,8 +341,15 @@ def test_a_class_that_a_split_lacks_is_told(caplog: pytest.LogCaptureFixture) ->
     values = {"train": [0, 1, 2], "val": [0, 2]}
     data = labelled(SPECS, values)
     HeartSound().module(settings_of(mode="supervised"), data)
-    assert "val has no sample of MS" in caplog.text
+    assert "val has no sample of MS: it is not measured there." in caplog.text
     assert "train has" not in caplog.text
+
+
+def test_a_class_that_train_lacks_cannot_be_learned(caplog: pytest.LogCaptureFixture) -> None:
+    data = labelled(SPECS, {"train": [0, 2], "val": [0, 1, 2]})
+    HeartSound().module(settings_of(mode="supervised"), data)
+    assert "train has no sample of MS: it cannot be learned." in caplog.text
+    assert "not measured" not in caplog.text
 
 
 def test_a_sample_gets_its_views_in_a_worker() -> None:

@@ -128,7 +128,9 @@ def test_without_a_store_it_says_how_to_prepare(tmp_path: Path, capsys: pytest.C
     ("options", "code", "told"),
     [
         ([], 2, "nothing to train: give --config"),
-        (["--resume", "absent"], 2, "there is no config.yaml of a run at absent: give --config"),
+        (["--resume", "absent"], 2, "resume: absent does not exist: give the folder of a run"),
+        (["--resume", "http://absent/last.ckpt"], 2, "there is no config.yaml of a run at http://absent"),
+        (["--resume", "/"], 2, "there is no config.yaml of a run at /: give --config"),
         (["--task", "segmentation"], 2, "nothing to train on: set 'manifest'"),
         (["--task", "nonsense"], 2, "package.module:Name"),
         (["--config", "absent.yaml"], 2, "absent.yaml"),

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from flatout.report import Dashboard, read_source, write_report
 from flatout.report.run import RunRecord
 from flatout.train import fit, live
 from flatout.train.record import write_record
+from flatout.train.waits import Waits
+from flatout.train.watch import Watch
 
 Make = Callable[..., dict[str, Any]]
 
@@ -82,8 +85,51 @@ def test_a_run_under_way_can_be_followed(make_config: Make) -> None:
 def test_by_itself_it_writes_rarely(make_config: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[dict[str, Any]] = []
     monkeypatch.setattr(live, "write_record", lambda path, document, *_, **__: written.append(document))
+    monkeypatch.setattr(live, "EPOCH_S", live.EVERY_S)  # a busy machine may take a second
     fit(make_config(epochs=1))
     assert [document["status"] for document in written] == ["running"]
+
+
+@pytest.mark.parametrize(("took_s", "pause_s"), [(0.0, 1.0), (0.01, 2.0)])
+def test_an_epoch_is_on_record_soon_and_short_ones_do_not_add_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took_s: float, pause_s: float
+) -> None:
+    """Whoever was told of an epoch finds it in the record of a run that was killed."""
+    now, written = [100.0], []
+
+    def write(*_: Any, **__: Any) -> None:
+        written.append(now[0])
+        now[0] += took_s
+
+    monkeypatch.setattr(live, "write_record", write)
+    trainer: Any = SimpleNamespace(is_global_zero=True, global_step=0)
+    module: Any = None
+    watch = Watch(Waits(), None)
+    own = live.LiveRecord(tmp_path / "run.json", watch, lambda *_: {}, clock=lambda: now[0])
+
+    def at(time_s: float, ends_epoch: bool) -> None:
+        now[0] = time_s
+        if ends_epoch:
+            own.on_train_epoch_end(trainer, module)
+        else:
+            own.on_train_batch_end(trainer, module, None, None, 0)
+        wait_for_writers()
+
+    with own:
+        own.on_train_epoch_end(trainer, module)  # of another rank, or before the start: nothing
+        own.on_train_start(trainer, module)
+        wait_for_writers()
+        at(101.9, ends_epoch=False)
+        assert written == [100.0]
+        at(102.1, ends_epoch=True)
+        assert written == [100.0, 102.1]
+        at(102.2, ends_epoch=True)  # too short an epoch: its row comes with the first batch after the pause
+        at(102.0 + pause_s, ends_epoch=False)
+        assert written == [100.0, 102.1]
+        at(102.2 + pause_s, ends_epoch=False)
+        assert written == [100.0, 102.1, 102.2 + pause_s]
+        at(106.0 + pause_s, ends_epoch=False)
+        assert len(written) == 3
 
 
 @pytest.mark.usefixtures("_always")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -207,6 +208,36 @@ def test_a_finished_run_is_refused_before_its_data_are_opened(
     monkeypatch.setattr(run, "open_loaders", lambda *_: pytest.fail("opened"))
     with pytest.raises(TrainError, match="has had all of its 1 epochs"):
         fit(make_config(epochs=1, batch_size="auto"), resume=first.folder)
+
+
+@pytest.mark.parametrize("of", ["folder", "checkpoint"])
+@pytest.mark.parametrize("ending", ["finished", "killed"])
+def test_fewer_epochs_than_are_done_are_refused_before_data_are_opened(
+    make_config: Make, monkeypatch: pytest.MonkeyPatch, of: str, ending: str
+) -> None:
+    first = fit(make_config(epochs=3))
+    if ending == "killed":
+        (first.folder / "run.json").unlink()
+    place = first.folder if of == "folder" else first.last_checkpoint
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "open_loaders", lambda *_: pytest.fail("opened"))
+        for epochs in (1, 2):  # Lightning takes two: its count does not have the epoch that a checkpoint ends
+            told = f"resume: {place} has had 3 epochs, and {epochs} are asked for; more of them (--epochs 6)"
+            with pytest.raises(TrainError, match=re.escape(told)):
+                fit(make_config(epochs=epochs), resume=place)
+    more = fit(make_config(epochs=1), resume=place, trainer_options={"max_epochs": 4})
+    assert len(more.epochs) == 4
+
+
+def test_a_run_killed_after_its_last_epoch_comes_to_its_end(make_config: Make) -> None:
+    first = fit(make_config(epochs=2))
+    assert first.weights is not None
+    for path in (first.folder / "run.json", first.weights):
+        path.unlink()
+    rest = fit(make_config(epochs=2), resume=first.folder)
+    assert len(rest.epochs) == 2
+    assert rest.weights == first.weights
+    assert first.weights.is_file()
 
 
 def test_a_task_that_is_gone_is_another_training_all_the_same(make_config: Make) -> None:

@@ -68,8 +68,7 @@ def train(
     if config is None and task is None and manifest is None:
         config = None if resume is None else config_file_of(resume)  # the run goes on as it was
         if config is None:
-            why = "nothing to train" if resume is None else f"there is no {CONFIG} of a run at {resume}"
-            raise ConfigError(f"{why}: give --config FILE, or --task with --manifest")
+            raise _no_config(resume)
     result = _run(config, given, set_ or [], resume, dashboard=dashboard, shows_bar=not as_json)
     if result.rank:  # another process of the same run: the first one prints
         return
@@ -77,6 +76,17 @@ def train(
         emit_json(result.to_json())
     else:
         _show(result)
+
+
+def _no_config(resume: str | None) -> ConfigError:
+    from flatout.train.fetch import is_address
+
+    if resume is not None and not is_address(resume) and not Path(resume).exists():
+        return ConfigError(
+            f"resume: {resume} does not exist: give the folder of a run, one of its checkpoints, or an address"
+        )
+    why = "nothing to train" if resume is None else f"there is no {CONFIG} of a run at {resume}"
+    return ConfigError(f"{why}: give --config FILE, or --task with --manifest")
 
 
 _OWN = {"config", "resume", "dashboard", "set_", "as_json"}

@@ -13,7 +13,7 @@ from flatout.cli.places import check_store
 from flatout.cli.progress import ProgressBar
 from flatout.cli.words import count_text
 from flatout.errors import ConfigError
-from flatout.store import SourceReport, VerifyReport, compare_with_source, repair, verify
+from flatout.store import RunStats, SourceReport, VerifyReport, compare_with_source, repair, verify
 from flatout.store.metadata import ROOT
 from flatout.units import bytes_text
 
@@ -50,9 +50,12 @@ def verify_store(
             stats = repair(store, report, progress, trusted=trust_store)
         with ProgressBar() as progress:
             report = verify(store, progress)
-        document["repaired"] = {"rows": stats.processed, **report.to_json()}
+        num_made = stats.processed - stats.failed
+        document["repaired"] = {"rows": num_made, "bad": stats.failed, **report.to_json()}
         if not as_json:
-            console().print(f"repaired: {count_text(stats.processed, 'row')} made again")
+            still = f", {stats.failed:,} still bad" if stats.failed else ""
+            console().print(f"repaired: {count_text(num_made, 'row')} made again{still}")
+            _show_bad(stats)
             _show(report)
     source = None
     if against_source and report:
@@ -84,6 +87,14 @@ def _show(report: VerifyReport, *, advises: bool = True) -> None:
         console().print(f"  and {len(report.damage) - SHOWN:,} more (--json lists all)")
     if advises:
         console().print(f"mend it with: flatout verify {report.store} --repair", markup=False)
+
+
+def _show_bad(stats: RunStats) -> None:
+    """Rows that were tried again, and give no sample: nothing of the store is damaged by them."""
+    for row in stats.bad[:SHOWN]:
+        console().print(f"  bad: {row.path or row.key}: {row.stage}: {row.error}", markup=False)
+    if len(stats.bad) > SHOWN:
+        console().print(f"  and {len(stats.bad) - SHOWN:,} more ('flatout stats --json' lists all)")
 
 
 def _show_source(report: SourceReport) -> None:

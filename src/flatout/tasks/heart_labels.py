@@ -103,13 +103,14 @@ def _freezes_encoder(config: Config) -> bool:
 
 
 def _tell_lacking(data: TaskData, label: FieldSpec) -> None:
-    """A split without a class measures less than it seems to."""
+    """A split without a class teaches, or measures, less than it seems to."""
     for split in data.num_samples:
         there = {int(value) for value in data.values(label.name, split)}
         lacking = [name for number, name in enumerate(label.classes or ()) if number not in there]
         if there and lacking:
             _log.warning(
-                "%s has no sample of %s: it is not measured there. Another splits.seed may divide better",
+                "%s has no sample of %s: it %s. Another splits.seed may divide better",
                 split,
                 ", ".join(lacking),
+                "cannot be learned" if split == "train" else "is not measured there",
             )

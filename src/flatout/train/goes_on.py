@@ -1,7 +1,8 @@
-"""Whether a checkpoint is of this training: asked before data are opened, and before anything is written."""
+"""Whether a run can go on from a checkpoint: asked before data are opened, and before anything is written."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from flatout.config import Config
 from flatout.config.text import read_file
 from flatout.errors import TrainError
 from flatout.train.data import RunData
-from flatout.train.record import config_file_of
+from flatout.train.record import RECORD, config_file_of
 from flatout.train.weights import read_checkpoint
 
 TRAINING = ("task", "mode")
@@ -23,6 +24,29 @@ MODEL = ("label_set", "model", "fields")
 """Settings that the shapes of weights may follow from."""
 LATER = ("on_load_checkpoint", "load_state_dict", "setup", "configure_model")
 """Hooks by which a module may rename what is loaded, or make its weights only after this is asked."""
+
+
+def refuse_finished(resume: str | Path, checkpoint: str, continued: Path | None, epochs: int) -> None:
+    """Leave a run alone that has nothing left to do: its record would be written over with nothing measured.
+
+    One that was killed after its last epoch has: its weights are not written yet.
+
+    Args:
+        resume: what messages call it.
+        checkpoint: its file here, which knows the epochs of a run that was killed before it recorded them.
+        continued: the folder, where the run itself goes on.
+        epochs: how many are asked for.
+
+    Raises:
+        TrainError: it is finished, or has had more epochs than that.
+    """
+    finished = 0 if continued is None else _num_finished(continued)
+    num_done = max(finished, _num_epochs(read_checkpoint(checkpoint, resume)))
+    more = f"more of them (--epochs {2 * num_done}) go on from there"
+    if num_done > epochs:
+        raise TrainError(f"resume: {resume} has had {num_done} epochs, and {epochs} are asked for; {more}")
+    if finished >= epochs:
+        raise TrainError(f"resume: the run in {resume} has had all of its {num_done} epochs; {more}")
 
 
 def refuse_other_training(resume: str | Path, config: Config) -> None:
@@ -66,6 +90,20 @@ def refuse_other_model(
         raise _refused(resume, f"is of another model: {told}")
     if is_alone:
         data.load_state_dict(saved["RunData"])
+
+
+def _num_finished(folder: Path) -> int:
+    """The epochs of a run that has come to its end; 0: it has not."""
+    try:
+        document = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        return len(document["epochs"]) if document["status"] == "finished" else 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0  # killed before it wrote one, or written by another version
+
+
+def _num_epochs(saved: Mapping[str, Any]) -> int:
+    """Epochs whose batches are all behind a checkpoint; `completed` does not count the one that it ends."""
+    return int(saved["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"])
 
 
 def _refused(resume: str | Path, what: str) -> TrainError:

@@ -17,6 +17,8 @@ from flatout.train.watch import Watch
 
 RUNNING = "running"
 EVERY_S = 5.0
+EPOCH_S = 1.0
+"""The pause before the row of an epoch, which is told on the terminal: a run killed later has it on record."""
 PAUSES_PER_WRITE = 200
 """A long record is written more rarely: making its text takes half a percent of the time at most ..."""
 LONGEST_PAUSE_S = 60.0
@@ -26,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class LiveRecord(Callback):
-    """Writes the record every few seconds with the status `running`; what ends the run writes the last one.
+    """Writes the record, as `running`, every few seconds and after an epoch; what ends the run writes the last.
 
     The training thread only copies the numbers (0.2 us a step, 0.4 ms a record of 1,000 looks, measured); a
     short thread of its own makes the text (4 ms) and swaps the file. Stands after Watch in the list of
@@ -49,7 +51,8 @@ class LiveRecord(Callback):
         self._path, self._watch, self._ask, self._clock = path, watch, about, clock
         self._about: dict[str, Any] = {}
         self._thread: threading.Thread | None = None
-        self._pause_s, self._next_s = EVERY_S, float("inf")
+        self._pause_s, self._epoch_pause_s = EVERY_S, EPOCH_S
+        self._last_s = self._next_s = float("inf")
         self._is_over = False
         self.has_begun = False
         """Whether the training has: what was resumed is loaded by then."""
@@ -83,7 +86,8 @@ class LiveRecord(Callback):
         self._write_if_due(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The epoch's row."""
+        """The epoch's row; of short epochs with a later batch."""
+        self._next_s = min(self._next_s, self._last_s + self._epoch_pause_s)
         self._write_if_due(trainer)
 
     def _write_if_due(self, trainer: Trainer) -> None:
@@ -102,7 +106,8 @@ class LiveRecord(Callback):
             "global_step": trainer.global_step,
             "written_at": now_text(),
         }
-        self._next_s = self._clock() + self._pause_s
+        self._last_s = self._clock()
+        self._next_s = self._last_s + self._pause_s
         self._thread = threading.Thread(target=self._save, args=(document,), name="live record", daemon=True)
         self._thread.start()
 
@@ -117,4 +122,5 @@ class LiveRecord(Callback):
         except OSError as error:  # the training goes on; its last record tells if the disk is still full
             _log.warning("%s cannot be written now: %s", self._path, error.strerror or error)
         took_s = self._clock() - started
-        self._pause_s = min(max(EVERY_S, PAUSES_PER_WRITE * took_s), LONGEST_PAUSE_S)
+        least_s = min(PAUSES_PER_WRITE * took_s, LONGEST_PAUSE_S)
+        self._pause_s, self._epoch_pause_s = max(EVERY_S, least_s), max(EPOCH_S, least_s)

@@ -10,8 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from flatout.errors import TrainError
-
 RECORD = "run.json"
 CONFIG = "config.yaml"
 CHECKPOINTS = "checkpoints"
@@ -124,24 +122,6 @@ def config_file_of(resume: str | Path) -> Path | None:
             return None
         place = folder.parent
     return place / CONFIG if (place / CONFIG).is_file() else None
-
-
-def refuse_finished(folder: Path, epochs: int) -> None:
-    """Leave a run alone that has nothing left to do: its record would be written over with nothing measured.
-
-    Raises:
-        TrainError: it is finished.
-    """
-    try:
-        document = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        num_done = len(document["epochs"]) if document["status"] == "finished" else 0
-    except (OSError, ValueError, KeyError, TypeError):
-        return  # killed before it wrote one, or written by another version
-    if num_done >= epochs:
-        raise TrainError(
-            f"resume: the run in {folder} has had all of its {num_done} epochs; more of them (--epochs "
-            f"{2 * num_done}) go on from there"
-        )
 
 
 def now_text() -> str:

@@ -27,7 +27,7 @@ from flatout.train.device import Place, choose_place, leaves_processor_free
 from flatout.train.engine import explained, memory_explained, quiet_lightning
 from flatout.train.fetch import is_address
 from flatout.train.folder import run_folder
-from flatout.train.goes_on import refuse_other_model, refuse_other_training
+from flatout.train.goes_on import refuse_finished, refuse_other_model, refuse_other_training
 from flatout.train.largest_batch import find_batch_size, with_batch_size
 from flatout.train.live import LiveRecord
 from flatout.train.loaders import RunLoaders, open_loaders
@@ -38,7 +38,7 @@ from flatout.train.outcome import Outcome, about
 from flatout.train.precision import choose_precision, describe_device
 from flatout.train.progress import epoch_line
 from flatout.train.rank_errors import forget_errors
-from flatout.train.record import CONFIG, RECORD, EpochRow, RunResult, refuse_finished
+from flatout.train.record import CONFIG, RECORD, EpochRow, RunResult
 from flatout.train.speed import compile_in_place, fast_kernels, memory_format
 from flatout.train.task import Augment, Task, load_task
 from flatout.train.trainer import make_trainer
@@ -98,9 +98,9 @@ def fit(
     check_loggers(config)
     task = load_task(config)
     with open_checkpoint(resume) as (checkpoint, continued):
-        if continued is not None:
-            refuse_finished(continued, config.epochs)
-        if resume is not None:
+        if resume is not None and checkpoint is not None:
+            if "max_epochs" not in (trainer_options or {}):
+                refuse_finished(resume, checkpoint, continued, config.epochs)
             refuse_other_training(resume, config)
         run = Run(config, task, say, on_epoch, shows_bar, on_folder=on_folder)
         run.note(notes)
