@@ -178,7 +178,8 @@ def judged(trace: Trace, phases: Phases, remedy: Remedy) -> Trial | None:
     is_frozen = _is_frozen(trace, remedy)
     is_kept = found.low > 1.0 and found.middle >= LEAST_GAIN and agrees is not False and not is_frozen
     high = found.high if math.isfinite(found.high) else found.middle
-    return Trial(found.middle, found.low, high, is_kept, agrees, _note(remedy, agrees, is_frozen))
+    is_noise = found.low <= 1.0 and high >= LEAST_GAIN
+    return Trial(found.middle, found.low, high, is_kept, agrees, _note(remedy, agrees, is_frozen, is_noise))
 
 
 def _starts(trace: Trace, phases: Phases, remedy: Remedy) -> tuple[float | None, float | None]:
@@ -220,11 +221,13 @@ def _is_frozen(trace: Trace, remedy: Remedy) -> bool:
     return bool(remedy.settings.get("cache")) and trace.agreements.get(remedy.name, True) is None
 
 
-def _note(remedy: Remedy, agrees: bool | None, is_frozen: bool) -> str:
+def _note(remedy: Remedy, agrees: bool | None, is_frozen: bool, is_noise: bool) -> str:
     if is_frozen:
         return "its samples are random: a cache would give what was drawn first again and again"
     if agrees is False:
         return "its batches hold other numbers than the script's"
+    if is_noise:
+        return "too noisy to tell whether it is faster: look again when the machine is quiet"
     if remedy.changes_results:
         return "it changes the training's results"
     return "same numbers" if agrees else ""
