@@ -112,10 +112,13 @@ def _within_noise(case: Case) -> str:
 
 
 def _unknown(case: Case) -> str:
-    if case.record.exit.error is not None:
+    if case.record.exit.error is not None and not case.record.steps:
         return "The script failed before there was anything to measure: see its own traceback."
     if not case.record.steps:
         return "No training step could be measured, so there is nothing to say about it."
+    if case.record.exit.error is not None:
+        seen = count(len(case.record.steps), "training step")
+        return f"The script failed, see its own traceback; only {seen} could be measured: too few to say more."
     return f"Only {count(len(case.record.steps), 'training step')} could be measured: too few to say anything."
 
 
