@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.doctor.made_records import made_record
 from torch.utils.data import DataLoader, TensorDataset
 
 from flatout.doctor.ceiling import sources
@@ -66,6 +68,20 @@ def test_noise_makes_it_less_sure() -> None:
     found = ceiling_of(trace, steps_of(2.0), Phases(trace))
     assert found is not None
     assert found.low < found.gain < found.high
+
+
+@pytest.mark.parametrize(
+    ("resident", "is_vague"), [([0.3, 1.0, 3.0, 1.3], True), ([1.1, 1.2, 1.3, 1.2], False)]
+)
+def test_no_better_data_makes_a_training_slower(resident: list[float], is_vague: bool) -> None:
+    trace = Trace(1, blocks=blocks_of([1.0] * 4, resident))
+    found = ceiling_of(trace, steps_of(2.0), Phases(trace))
+    assert found is not None
+    assert found.low == 1.0
+    assert (found.high > 3.0) is is_vague
+    assert found.is_vague is is_vague
+    told = replace(made_record(), ceiling=found).to_json()["ceiling"]
+    assert 1.0 <= told["low"] <= told["gain"] <= told["high"]
 
 
 def test_the_doctors_own_time_does_not_count() -> None:

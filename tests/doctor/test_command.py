@@ -95,6 +95,28 @@ def test_a_crash_has_the_scripts_exit_code(here: Path, capfd: pytest.CaptureFixt
     assert "exit code 3" in capfd.readouterr().err
 
 
+FAILS = (
+    scripts.HEAD
+    + """
+for number, batch in enumerate(DataLoader(Slow(64, 0.02), batch_size=4)):
+    train_step(batch)
+    if number == 4:
+        raise ValueError("no more")
+"""
+)
+
+
+def test_a_crash_after_few_steps_gets_no_verdict(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--output", "seen.json", str(scripts.write(here, FAILS))]) == 1
+    told = capfd.readouterr()
+    assert "ValueError: no more" in told.err
+    assert "too few to say more" in " ".join(told.out.split())
+    assert "any better data path" not in told.out
+    seen = json.loads((here / "seen.json").read_text())
+    assert (seen["verdict"]["disease"], seen["remedies"], seen["ceiling"]) == ("unknown", [], None)
+    assert "ValueError: no more" in seen["exit"]["error"]
+
+
 def test_options_behind_the_script_are_told_to_be_the_scripts(
     here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -173,9 +173,18 @@ def test_every_disease_has_its_sentence_and_every_cure_a_disease() -> None:
 
 
 def test_too_few_steps_say_nothing() -> None:
-    record = made_record(num_steps=2)
-    seen = diagnose(record)
-    assert (seen.verdict and seen.verdict.disease, seen.remedies) == ("unknown", ())
+    stages = {"fetch": 0.1, "prepare": 0.1}
+    record = made_record(stages=stages, num_steps=4)
+    for exit_, told in (
+        (record.exit, "Only 4 training steps could be measured: too few"),
+        (Exit(1, False, "Traceback"), "The script failed, see its own traceback; only 4 training steps could"),
+    ):
+        seen = diagnose(replace(record, exit=exit_))
+        assert (seen.verdict and seen.verdict.disease, seen.remedies) == ("unknown", ())
+        assert seen.verdict is not None
+        assert seen.verdict.sentence.startswith(told)
+        assert seen.exit == exit_
+    assert diagnose(made_record(stages=stages, num_steps=5)).remedies
     failed = diagnose(replace(record, steps=(), loaders=(), ceiling=None, exit=Exit(1, False, "Traceback")))
     assert failed.verdict is not None
     assert "traceback" in failed.verdict.sentence

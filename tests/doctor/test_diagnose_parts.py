@@ -19,6 +19,7 @@ from flatout.doctor.rules.machine import machine_of
 from flatout.doctor.rules.making import costliest, is_augmentation, kind_of
 from flatout.doctor.rules.words import count, duration, place, share, times
 from flatout.doctor.rules.workers import most_workers
+from flatout.doctor.verdict_sentences import SENTENCES
 
 
 @pytest.mark.parametrize(
@@ -213,12 +214,12 @@ def test_without_workers_no_batch_comes_from_one() -> None:
 def test_what_may_be_noise_is_not_called_computation() -> None:
     record = made_record(stages={"prepare": 0.007}, num_workers=0)
     assert record.ceiling is not None
-    unsure = replace(record, ceiling=replace(record.ceiling, low=0.5, high=9.0))
+    unsure = replace(record, ceiling=replace(record.ceiling, low=1.0, high=9.0))
     verdict = diagnose(unsure).verdict
     assert verdict is not None
     assert verdict.disease == "unsure"
     assert verdict.sentence.startswith("Nothing is sure")
-    assert "between 0.50x and 9.0x" in verdict.sentence
+    assert "between 1.00x and 9.0x" in verdict.sentence
     assert not diagnose(unsure).remedies
 
 
@@ -305,3 +306,24 @@ def test_a_device_that_computes_during_the_wait_is_told() -> None:
     verdict = diagnose(record).verdict
     assert verdict is not None
     assert "the device computes during the wait, and needs 40 ms for a step all the same" in verdict.sentence
+
+
+@pytest.mark.parametrize(("high", "is_vague"), [(222.0, True), (6.0, False)])
+def test_a_ceiling_that_nobody_knows_closely_is_told_by_both_ends(high: float, is_vague: bool) -> None:
+    record = made_record(stages={"prepare": 0.2}, num_workers=2)
+    assert record.ceiling is not None
+    verdict = diagnose(replace(record, ceiling=replace(record.ceiling, low=2.5, high=high))).verdict
+    own = diagnose(record).verdict
+    assert verdict is not None
+    assert own is not None
+    assert verdict.disease == own.disease
+    assert ("it would be 5.0x as fast" in verdict.sentence) is not is_vague
+    assert ("between 2.5x and 222x as fast: what was measured varies" in verdict.sentence) is is_vague
+
+
+def test_what_the_data_path_could_give_computation_is_told_by_its_high_end_where_it_is_vague() -> None:
+    record = made_record(compute_s=0.05)
+    assert record.ceiling is not None
+    vague = replace(record, ceiling=replace(record.ceiling, low=1.0, high=4.0))
+    assert "could gain more than 4.0x" in SENTENCES["compute"](look_at(vague))
+    assert "could gain more than 1.06x" in SENTENCES["compute"](look_at(record))

@@ -219,7 +219,8 @@ def test_calls_of_one_sample() -> None:
 
 def test_the_slowest_hundredth() -> None:
     assert slowest_of([1.0] * 198 + [50.0, 100.0]) == 75.0
-    assert slowest_of([1.0, 2.0]) is None
+    assert slowest_of([1.0] * 99 + [50.0]) == 50.0
+    assert slowest_of([1.0] * 98 + [50.0]) is None
 
 
 def _trained(pid: int, *spans: tuple[float, float]) -> Trace:

@@ -138,6 +138,15 @@ def test_noise_is_not_kept() -> None:
     assert found is not None
     assert not found.is_kept
     assert found.low < 1 < found.high
+    assert found.note.startswith("too noisy to tell")
+
+
+def test_what_is_surely_slower_is_not_called_noise() -> None:
+    trace = traced((1.0, 2.0), (1.0, 2.1), (1.0, 2.0))
+    found = judged(trace, Phases(trace), remedy("workers", num_workers=2))
+    assert found is not None
+    assert found.high < 1
+    assert "noisy" not in found.note
 
 
 def test_other_numbers_are_not_kept() -> None:

@@ -92,11 +92,15 @@ def test_a_combination_leaves_out_what_contradicts_the_best(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("seconds", "is_kept"),
-    [([0.5, 0.5, 0.5], True), ([0.9, 1.0, 0.8], False), ([1.2, 1.2, 1.2], False)],
+    ("seconds", "told"),
+    [
+        ([0.5, 0.5, 0.52], ""),
+        ([0.9, 1.0, 0.8], "cache alone is as fast, as far as can be told"),
+        ([1.2, 1.2, 1.21], "slower than cache alone, beyond noise"),
+    ],
 )
 def test_several_at_once_must_beat_the_best_alone_beyond_noise(
-    tmp_path: Path, seconds: list[float], is_kept: bool
+    tmp_path: Path, seconds: list[float], told: str
 ) -> None:
     asked = [remedy("cache", cache=True), remedy("threads", num_threads=2)]
     referee = Referee(lambda folder: record_of(*asked))
@@ -104,10 +108,21 @@ def test_several_at_once_must_beat_the_best_alone_beyond_noise(
     write_rows(tmp_path, steps(cache=[1.0] * 3, threads=[2.0] * 3))
     answered(tmp_path, 1, referee)
     write_rows(tmp_path, steps(cache=[1.0] * 3, threads=[2.0] * 3, together=seconds))
-    trial = referee.finish(record_of(*asked), tmp_path).remedies[-1].trial
-    assert trial is not None
-    assert trial.is_kept is is_kept
-    assert ("cache alone is as fast" in trial.note) is not is_kept
+    cache, threads, together = referee.finish(record_of(*asked), tmp_path).remedies
+    assert cache.trial is not None
+    assert threads.trial is not None
+    assert together.trial is not None
+    assert together.trial.is_kept is (not told)
+    assert together.trial.note == told
+    is_slower = told.startswith("slower")
+    assert cache.trial.is_kept
+    assert cache.how == asked[0].how
+    assert threads.trial.is_kept is not is_slower
+    assert threads.how.startswith("instead of cache, not beside it") is is_slower
+    assert (together.how == "not at once; cache alone") is is_slower
+    assert settings_kept((cache, threads, together)) == (
+        {"num_threads": 2, "cache": True} if not told else {"cache": True}
+    )
 
 
 def test_a_cache_of_random_samples_is_not_kept_and_says_why() -> None:

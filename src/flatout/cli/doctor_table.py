@@ -94,7 +94,7 @@ def _ceiling(ceiling: Ceiling) -> str:
         f"; the loader alone takes {duration(ceiling.loader_batch_s)} a batch" if ceiling.loader_batch_s else ""
     )
     interval = f"({ceiling.low:.2f} to {ceiling.high:.2f})"
-    return f"{times(ceiling.gain)} {interval} is the most that any better data path could give{alone}"
+    return f"{times(max(1.0, ceiling.gain))} {interval} is the most that any better data path could give{alone}"
 
 
 def _remedies(record: DoctorRecord) -> Table:

@@ -14,6 +14,9 @@ from flatout.plain import build, parse
 KIND = "flatout.doctor"
 RECORD_VERSION = 1
 
+VAGUE = 3.0
+"""High end of an interval in low ends from which its middle is not told alone: on a crowded machine 25.8x stood
+for 2.5x to 222x."""
 PHASES = ("wait", "copy", "forward", "backward", "optimiser", "sync", "evaluate", "log", "other")
 """What the training thread does in a step: it waits for a batch, copies it to the device, computes, waits for
 the device, evaluates between steps, logs; the rest is `other`. Their seconds add up to the step."""
@@ -114,7 +117,12 @@ class Ceiling:
     """Seconds a batch of the loader alone, nobody computing."""
     low: float
     high: float
-    """95 % interval of the gain."""
+    """95 % interval of the gain; neither end is below 1, no better data path makes a training slower."""
+
+    @property
+    def is_vague(self) -> bool:
+        """The interval is too wide for one number."""
+        return self.high > VAGUE * self.low
 
     @property
     def gain(self) -> float:
@@ -203,7 +211,7 @@ class DoctorRecord:
         """Plain values, with null for numbers that are not finite."""
         document = {"kind": KIND, "version": RECORD_VERSION, **asdict(self)}
         if self.ceiling is not None:
-            document["ceiling"]["gain"] = self.ceiling.gain
+            document["ceiling"]["gain"] = max(1.0, self.ceiling.gain)
         plain: dict[str, Any] = _plain(document)
         return plain
 

@@ -18,12 +18,11 @@ from flatout.doctor.rules.making import (
     stage_share,
 )
 from flatout.doctor.rules.workers import gain_of_workers, most_workers, wanted_workers
+from flatout.doctor.steps.cut import MIN_STEPS
 from flatout.doctor.verdict_sentences import NOTICED, SENTENCES
 
 MIN_LOSS = 0.1
 """Part of a step that must be to be won before anything is called a disease."""
-MIN_STEPS = 3
-"""Steps without which there is nothing to say."""
 LONG_WAIT = 0.3
 """Part of a step that nobody waits by chance."""
 WIDE = 1.5

@@ -20,6 +20,12 @@ def _waiting(case: Case) -> str:
 
 
 def _at_most(case: Case) -> str:
+    ceiling = case.record.ceiling
+    if ceiling is not None and ceiling.is_vague:
+        return (
+            f"; with a perfect loader it would be between {times(ceiling.low)} and {times(ceiling.high)} "
+            "as fast: what was measured varies too much to say it closer, look again when the machine is quiet"
+        )
     return f"; with a perfect loader it would be {times(case.ceiling)} as fast{_why_so_much(case)}"
 
 
@@ -63,9 +69,11 @@ def _slow_decode(case: Case) -> str:
 
 
 def _compute(case: Case) -> str:
+    ceiling = case.record.ceiling
+    most = ceiling.high if ceiling is not None and ceiling.is_vague else case.ceiling
     return (
         f"Compute-bound: {share(case.compute_s / case.step_s)} of a step is computation, and no change of the "
-        f"data path could gain more than {times(case.ceiling)}; what is to be won is in the model's own work."
+        f"data path could gain more than {times(most)}; what is to be won is in the model's own work."
     )
 
 
@@ -104,10 +112,13 @@ def _within_noise(case: Case) -> str:
 
 
 def _unknown(case: Case) -> str:
-    if case.record.exit.error is not None:
+    if case.record.exit.error is not None and not case.record.steps:
         return "The script failed before there was anything to measure: see its own traceback."
     if not case.record.steps:
         return "No training step could be measured, so there is nothing to say about it."
+    if case.record.exit.error is not None:
+        seen = count(len(case.record.steps), "training step")
+        return f"The script failed, see its own traceback; only {seen} could be measured: too few to say more."
     return f"Only {count(len(case.record.steps), 'training step')} could be measured: too few to say anything."
 
 

@@ -47,9 +47,8 @@ def replayed(
         return None
     ratio = spread_of([base[number] / resident[number] for number in rounds])
     step_s = fmean(base[number] for number in rounds)
-    return Ceiling(
-        step_s, step_s / ratio.middle, alone_s, min(ratio.low, ratio.middle), max(ratio.high, ratio.middle)
-    )
+    low, high = min(ratio.low, ratio.middle), max(ratio.high, ratio.middle)
+    return Ceiling(step_s, step_s / ratio.middle, alone_s, max(1.0, low), max(1.0, high))
 
 
 def is_replayed(trace: Trace) -> bool:

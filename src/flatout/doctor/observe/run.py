@@ -15,7 +15,7 @@ from flatout.doctor.observe.ending import exit_of, read_exits
 from flatout.doctor.observe.settings import ObserveSettings
 from flatout.doctor.record import DoctorRecord
 from flatout.doctor.rules.words import count, duration
-from flatout.doctor.steps.cut import Steps, steps_of, sync_points_of, with_logging
+from flatout.doctor.steps.cut import MIN_STEPS, Steps, steps_of, sync_points_of, with_logging
 from flatout.doctor.steps.facts import facts_of, log_share, only_training, overhead_of
 from flatout.doctor.steps.loaders import Made, loader_facts, made_by
 from flatout.doctor.steps.phases import Phases
@@ -73,7 +73,7 @@ def record_of(script: Script, settings: ObserveSettings, folder: Path, ended: En
         steps=steps.steps,
         num_warmup=steps.num_warmup,
         loaders=tuple(loader_facts(trace, known, loaders[known["number"]]) for known in _in_order(trace)),
-        ceiling=ceiling_of(trace, steps, phases),
+        ceiling=ceiling_of(trace, steps, phases) if len(steps.steps) >= MIN_STEPS else None,
         sync_points=sync_points_of(trace, steps, phases),
         looks=ended.looks,
         warnings=tuple(_warnings(trace, steps, ended, settings)),
@@ -129,6 +129,8 @@ def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSetting
         )
     elif trace.train_number is None:
         found.append(_why_untrained(trace))
+    elif len(steps.steps) < MIN_STEPS:
+        return found  # the verdict says that they are too few
     elif trace.observed_until is None and not settings.is_full:
         found.append(
             f"the script ended after {len(steps.steps) + steps.num_warmup} steps, before resident batches "

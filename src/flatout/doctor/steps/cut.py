@@ -11,6 +11,9 @@ from flatout.doctor.steps.phases import Phases
 from flatout.doctor.steps.trace import Placed, Trace
 
 MAX_SYNC_POINTS = 20
+MIN_STEPS = 5
+"""Measured steps without which there is no ceiling and no verdict: what ten leave behind a warm-up of five.
+With fewer the warm-up is cut short as well, and what first steps do once is taken for what all of them do."""
 MAX_STEPS = 5_000
 """With --full a record holds the first so many."""
 

@@ -48,6 +48,8 @@ class Referee:
         self._asked: dict[str, Remedy] = {}
         self.trials: dict[str, Trial] = {}
         self._together: Remedy | None = None
+        self._parts: list[str] = []
+        self._instead: dict[str, str] = {}
 
     def answer(self, folder: Path) -> None:
         """Answer the script's question, if it has asked one."""
@@ -98,6 +100,7 @@ class Referee:
             settings=merged,
             changes_results=any(remedy.changes_results for remedy in kept),
         )
+        self._parts = [remedy.name for remedy in kept]
         self._asked[TOGETHER] = self._together
         self._say(f"trying {names} together")
         return [self._together]
@@ -119,7 +122,8 @@ class Referee:
         self._judge(folder)
         self._compare_together()
         remedies = list(record.remedies) + ([self._together] if self._together in self._asked.values() else [])
-        found = tuple(replace(remedy, trial=self.trials.get(remedy.name)) for remedy in remedies if remedy)
+        tried = (replace(remedy, trial=self.trials.get(remedy.name)) for remedy in remedies if remedy)
+        found = tuple(replace(each, how=self._instead.get(each.name, each.how)) for each in tried)
         return replace(record, remedies=found, warnings=(*record.warnings, *self._without_flags(record)))
 
     def _without_flags(self, record: DoctorRecord) -> list[str]:
@@ -136,12 +140,25 @@ class Referee:
         """Several remedies at once are kept only if they beat the best of them alone, beyond noise."""
         together = self.trials.get(TOGETHER)
         alone = {name: trial for name, trial in self.trials.items() if name != TOGETHER and trial.is_kept}
-        if together is None or not alone:
+        if together is None or together.low == together.high or not alone:  # equal: refused, and it says why
             return
         best = max(alone, key=lambda name: alone[name].gain)
-        if together.low <= alone[best].gain:
+        if together.high < alone[best].low:
+            self._leave_parts(best, together)
+        elif together.low <= alone[best].gain:
             note = f"{best} alone is as fast, as far as can be told"
             self.trials[TOGETHER] = replace(together, is_kept=False, note=note)
+
+    def _leave_parts(self, best: str, together: Trial) -> None:
+        """The others slow the best of them down: whoever follows the list must not add them to it."""
+        note = f"slower than {best} alone, beyond noise"
+        self.trials[TOGETHER] = replace(together, is_kept=False, note=note)
+        self._instead[TOGETHER] = f"not at once; {best} alone"
+        for name in self._parts:
+            if name != best and name in self.trials:
+                note = f"faster than the script as it is, but together with {best} slower than {best} alone"
+                self.trials[name] = replace(self.trials[name], is_kept=False, note=note)
+                self._instead[name] = f"instead of {best}, not beside it: {self._asked[name].how}"
 
 
 def judged(trace: Trace, phases: Phases, remedy: Remedy) -> Trial | None:
@@ -161,7 +178,8 @@ def judged(trace: Trace, phases: Phases, remedy: Remedy) -> Trial | None:
     is_frozen = _is_frozen(trace, remedy)
     is_kept = found.low > 1.0 and found.middle >= LEAST_GAIN and agrees is not False and not is_frozen
     high = found.high if math.isfinite(found.high) else found.middle
-    return Trial(found.middle, found.low, high, is_kept, agrees, _note(remedy, agrees, is_frozen))
+    is_noise = found.low <= 1.0 and high >= LEAST_GAIN
+    return Trial(found.middle, found.low, high, is_kept, agrees, _note(remedy, agrees, is_frozen, is_noise))
 
 
 def _starts(trace: Trace, phases: Phases, remedy: Remedy) -> tuple[float | None, float | None]:
@@ -203,11 +221,13 @@ def _is_frozen(trace: Trace, remedy: Remedy) -> bool:
     return bool(remedy.settings.get("cache")) and trace.agreements.get(remedy.name, True) is None
 
 
-def _note(remedy: Remedy, agrees: bool | None, is_frozen: bool) -> str:
+def _note(remedy: Remedy, agrees: bool | None, is_frozen: bool, is_noise: bool) -> str:
     if is_frozen:
         return "its samples are random: a cache would give what was drawn first again and again"
     if agrees is False:
         return "its batches hold other numbers than the script's"
+    if is_noise:
+        return "too noisy to tell whether it is faster: look again when the machine is quiet"
     if remedy.changes_results:
         return "it changes the training's results"
     return "same numbers" if agrees else ""
