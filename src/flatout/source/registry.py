@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
+from operator import attrgetter
 from traceback import extract_tb
 from typing import Any
 
-from flatout.config.own_task import find_in, likely_module
 from flatout.errors import ConfigError, MissingDependencyError, SampleError
 from flatout.source.files import SourceFile
 from flatout.source.uncached import keeping_no_bytecode
@@ -101,9 +101,17 @@ def load_object(target: str) -> Any:
     except MissingDependencyError:
         raise
     except Exception as error:  # whatever a user's module does while it is imported
+        from flatout.config.own_task import likely_module
+
         told = f"{_where(error)}{_told(error)}{likely_module(error)}"
         raise ConfigError(f"'{target}' cannot be imported: {told}") from error
-    return find_in(found, target)
+    try:
+        return attrgetter(name)(found)
+    except AttributeError:
+        # Only now: workers load their decoders here, and do without the config's types.
+        from flatout.config.own_task import find_in
+
+        return find_in(found, target)
 
 
 def _where(error: Exception) -> str:
