@@ -26,12 +26,13 @@ def step_chart(runs: Named) -> Chart | None:
     bars = []
     for name, run in runs:
         speed = run.speed
-        if speed.num_steps and speed.data_wait_share is not None:
-            step_s, share = speed.train_s / speed.num_steps, min(max(speed.data_wait_share, 0.0), 1.0)
+        num_timed = speed.num_steps - 1  # the first warms up: it is no part of `train_s`
+        if num_timed > 0 and speed.data_wait_share is not None:
+            step_s, share = speed.train_s / num_timed, min(max(speed.data_wait_share, 0.0), 1.0)
             parts = (("wait", step_s * share), ("work", step_s * (1 - share)))
             bars.append(Bar(_joined(name, "one step"), parts))
     # Not the median: where a few steps wait for seconds, it is short and has no wait in it.
-    note = "The mean step of the whole run, waiting and computing."
+    note = "The mean step of the whole run but its first, waiting and computing."
     return bar_chart("A step", bars, note)
 
 
