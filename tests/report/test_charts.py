@@ -141,7 +141,7 @@ def test_one_worker_is_not_one_of_one() -> None:
 
 
 def test_the_step_of_a_run_is_the_mean_one() -> None:
-    """Nine steps in ten take 10 ms and wait for nothing: the median one is not where the waiting is. The first is not timed."""
+    """Nine steps in ten take 10 ms and wait for nothing: the median has no wait. The first is not timed."""
     speed = {"num_steps": 11, "train_s": 1.0, "data_wait_share": 0.9, "step_ms": 10.0}
     run = run_record_of(run_document(speed={**run_document()["speed"], **speed}), "run.json")
     chart = step_chart([("", run)])
