@@ -92,6 +92,19 @@ def test_options_without_a_file_are_named() -> None:
     assert prepare_command({}, config) == wanted
 
 
+def test_a_dict_is_named_setting_by_setting() -> None:
+    """Python's own has no file that the command could name: typed as it stands it makes the same samples."""
+    signal = {"kind": "signal", "column": "file", "rate": 2000, "split": "cycles"}
+    given = {"fields": {"signal": signal, "label": {"kind": "label"}}, "splits": {"group": "patient"}}
+    config = load_config({"manifest": "rows.csv", "preprocessed_data_dir": "store", "batch_size": 8, **given})
+    words = shlex.split(prepare_command({"manifest": "rows.csv"}, config))
+    assert words[:5] == ["flatout", "prepare", "rows.csv", "--output-dir", "store"]
+    sets = [word for before, word in pairwise(words) if before == "--set"]
+    again = load_config({"manifest": "rows.csv"}, sets=sets)
+    assert (again.fields, again.splits) == (config.fields, config.splits)
+    assert len(sets) == 6  # nothing that is as it would be anyway
+
+
 def test_the_store_is_up_to_date_after_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As a user would: the advice is typed as it stands, and the run then reads the store."""
     path = tmp_path / "config.yaml"

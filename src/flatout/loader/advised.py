@@ -34,10 +34,8 @@ def prepare_command(source: Source, config: Config) -> str:
     else:
         start = f"flatout prepare {config.manifest if isinstance(config.manifest, str) else 'MANIFEST'}"
         where, named = [config.preprocessed_data_dir], _named(config, None)
-        given = source if source else {"manifest": config.manifest, STORE: config.preprocessed_data_dir}
-    # A dict or Config of Python's has no command line beside it.
-    is_compared = isinstance(source, str | Path) or not source
-    changed = dict(_changed(config, _alone(given, named))) if is_compared else {}
+        given = {"manifest": config.manifest, STORE: config.preprocessed_data_dir}
+    changed = dict(_changed(config, _alone(given, named)))
     if STORE in changed:
         where = [changed.pop(STORE)]
     place = [f" --output-dir {shlex.quote(str(folder))}" for folder in where if folder]
@@ -64,13 +62,15 @@ def _changed(config: Config, own: Config | None) -> Iterator[tuple[str, Any]]:
 
     Without `own` all that is set: any of it may be what makes the file a good one.
     """
+    kinds = {f"fields.{name}.kind": section.kind for name, section in config.fields.items()}
     there: dict[str, Any] = {}
     if own is None:
-        kinds = {f"fields.{name}.kind": section.kind for name, section in config.fields.items()}
         here = kinds | dict(_leaves(config.model_dump(mode="json", exclude=set(NAMED), exclude_unset=True)))
     else:
         keys = {*SourceSettings.model_fields, STORE} - set(NAMED)
         here, there = (dict(_leaves(each.model_dump(mode="json", include=keys))) for each in (config, own))
+        told = kinds | dict(_leaves(config.model_dump(mode="json", include=keys, exclude_defaults=True)))
+        here = {name: value for name, value in here.items() if name in there or name in told}
     for name, value in here.items():
         field = name.rpartition(".")[0]
         if name in there and there[name] == value:

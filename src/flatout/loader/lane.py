@@ -19,9 +19,10 @@ from flatout.loader.transfer import Sent
 
 LANE_BYTES = 64 << 20
 """Splits below this are not worth the half second that Numba takes to be imported."""
-UNIT_BYTES = 20 << 20
+UNIT_BYTES = 40 << 20
 """Batches are copied and handed over together up to this size, and `MAX_UNIT` of them. Who keeps one of them
-keeps the memory of all."""
+keeps the memory of all. Four images of 10 MB a batch instead of two: 14 us for `next` instead of 19, beside an
+accelerator of 1 ms a step."""
 AHEAD_BYTES = 192 << 20
 """So much is ready or under way, whatever `prefetch_factor` says, up to half of an epoch and `FREE_SHARE`. As a
 share of the limit that `bench load` prints: batches of 1 MB 0.69 in units of 3 MB with 12 ahead, 0.98 in units
