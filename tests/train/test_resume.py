@@ -347,3 +347,35 @@ class Wide(Tiny):
         module: Any = super().module(config, data)
         module.model[0] = torch.nn.Linear(6, 9)
         return module
+
+
+class Fused(Callback):
+    """Which kernel the optimiser has when a training begins."""
+
+    def __init__(self) -> None:
+        self.found: list[bool | None] = []
+
+    def on_train_start(self, trainer: Any, *_: Any) -> None:
+        self.found += [group["fused"] for group in trainer.optimizers[0].param_groups]
+
+
+@pytest.mark.parametrize(("before", "now"), [("auto", False), (False, "auto")])
+def test_another_kernel_of_the_optimiser_is_taken(make_config: Make, before: Any, now: Any) -> None:
+    fused = Fused()
+    first = fit(make_config(epochs=1, fused_optimizer=before), callbacks=[fused])
+    fit(make_config(epochs=2, fused_optimizer=now), resume=first.folder, callbacks=[fused])
+    assert fused.found == [None if value is False else True for value in (before, now)]
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_a_smaller_save_top_k_keeps_so_many(make_config: Make, mode: str) -> None:
+    watched = {"early_stopping": {"mode": mode}}
+    first = fit(make_config(epochs=4, save_top_k=4, **watched))
+    scores = {row.epoch: row.metrics["val_loss"] for row in first.epochs}
+    rest = fit(make_config(epochs=7, save_top_k=2, **watched), resume=first.folder)
+    scores |= {row.epoch: row.metrics["val_loss"] for row in rest.epochs}
+    best = sorted(scores, key=scores.__getitem__, reverse=mode == "max")[:2]
+    kept = [path.name for path in (rest.folder / "checkpoints").glob("epoch*.ckpt")]
+    assert sorted(kept) == [f"epoch={epoch:03d}-step={4 * (epoch + 1):06d}.ckpt" for epoch in sorted(best)]
+    assert rest.best_checkpoint is not None
+    assert rest.best_checkpoint.name.startswith(f"epoch={best[0]:03d}-")

@@ -64,6 +64,20 @@ class KeepBest(ModelCheckpoint):
         if state_dict.get("dirpath") == self.dirpath:
             super().load_state_dict(state_dict)
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """A run that goes on with a smaller `save_top_k` keeps so many; Lightning would never delete again."""
+        super().on_train_start(trainer, pl_module)
+        worst: Any = max if self.mode == "min" else min
+        known = self.best_k_models
+        while 0 < self.save_top_k < len(known):
+            path = worst(known, key=known.__getitem__)
+            del known[path]
+            if self._should_remove_checkpoint(trainer, path, ""):
+                self._remove_checkpoint(trainer, path)
+        if known and len(known) == self.save_top_k:
+            self.kth_best_model_path = worst(known, key=known.__getitem__)
+            self.kth_value = known[self.kth_best_model_path]
+
 
 class StopEarly(EarlyStopping):
     """Says why it ends a run, and which metrics there are where the one that it watches is not."""
