@@ -349,24 +349,6 @@ class Wide(Tiny):
         return module
 
 
-class Fused(Callback):
-    """Which kernel the optimiser has when a training begins."""
-
-    def __init__(self) -> None:
-        self.found: list[bool | None] = []
-
-    def on_train_start(self, trainer: Any, *_: Any) -> None:
-        self.found += [group["fused"] for group in trainer.optimizers[0].param_groups]
-
-
-@pytest.mark.parametrize(("before", "now"), [("auto", False), (False, "auto")])
-def test_another_kernel_of_the_optimiser_is_taken(make_config: Make, before: Any, now: Any) -> None:
-    fused = Fused()
-    first = fit(make_config(epochs=1, fused_optimizer=before), callbacks=[fused])
-    fit(make_config(epochs=2, fused_optimizer=now), resume=first.folder, callbacks=[fused])
-    assert fused.found == [None if value is False else True for value in (before, now)]
-
-
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_a_smaller_save_top_k_keeps_so_many(make_config: Make, mode: str) -> None:
     watched = {"early_stopping": {"mode": mode}}
@@ -379,3 +361,23 @@ def test_a_smaller_save_top_k_keeps_so_many(make_config: Make, mode: str) -> Non
     assert sorted(kept) == [f"epoch={epoch:03d}-step={4 * (epoch + 1):06d}.ckpt" for epoch in sorted(best)]
     assert rest.best_checkpoint is not None
     assert rest.best_checkpoint.name.startswith(f"epoch={best[0]:03d}-")
+
+
+def test_a_run_without_a_checkpoint_says_how_to_begin_anew(make_config: Make, tmp_path: Path) -> None:
+    with pytest.raises(NotNow):
+        fit(make_config(), callbacks=[RefusingLater()])
+    (folder,) = Path(make_config()["output_dir"]).iterdir()
+    told = (
+        rf"no checkpoint at .*last\.ckpt; the run ended before.*Begin anew with --config {folder}/config\.yaml"
+    )
+    with pytest.raises(TrainError, match=told):
+        fit(make_config(), resume=folder)
+    with pytest.raises(TrainError, match=r"no checkpoint at .*: give the folder of a run"):
+        fit(make_config(), resume=tmp_path)
+
+
+class RefusingLater(Callback):
+    """Fails in the first epoch."""
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        raise NotNow

@@ -67,11 +67,11 @@ def train(
     """
     given = {name: value for name, value in locals().items() if name not in _OWN}
     _refuse_absent(resume)
+    _tell_start(config, task, manifest, resume)
     if config is None and task is None and manifest is None:
         config = None if resume is None else config_file_of(resume)  # the run goes on as it was
         if config is None:
             raise _no_config(resume)
-    _tell_start(config, task, manifest, resume)
     result = _run(config, given, set_ or [], resume, dashboard=dashboard, shows_bar=not as_json)
     if result.rank:  # another process of the same run: the first one prints
         return
@@ -92,11 +92,11 @@ def _refuse_absent(resume: str | None) -> None:
 
 def _tell_start(config: Path | None, task: str | None, manifest: str | None, resume: str | None) -> None:
     """What is begun: torch and Lightning take some seconds to load, in which nothing else is seen."""
-    if any(os.environ.get(name, "0") != "0" for name in RANKS):
-        return  # the first process of the run tells it
     named = {"config": config, "task": task, "manifest": manifest, "resume": resume}
     told = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
-    error_console().print(f"starting: {told}", markup=False)
+    is_first = all(os.environ.get(name, "0") == "0" for name in RANKS)
+    if told and is_first:
+        error_console().print(f"starting: {told}", markup=False)
 
 
 def _no_config(resume: str | None) -> ConfigError:
