@@ -171,6 +171,6 @@ def _what_next(folder: Path | None) -> str:
     if config is None:
         return ": give the folder of a run, or one of its checkpoints"
     return (
-        f"; the run ended before its first, which is written after an epoch or {LAST_EVERY_S / 60:.0f} minutes, "
-        f"or has save_top_k: 0. Begin anew with --config {config}"
+        f"; the run ended before its first, written after an epoch or {LAST_EVERY_S / 60:.0f} minutes, or has "
+        f"save_top_k: 0. Begin anew with --config {config}"
     )
