@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -59,7 +60,7 @@ def read_checkpoint(path: str | Path, named: str | Path) -> dict[str, Any]:
     Raises:
         TrainError: it cannot be loaded as plain values, or is not that of a run.
     """
-    found = _read(Path(path), named, mmap=True)
+    found = _read(Path(path), named, is_mapped=True)
     if not isinstance(found, dict) or not {"state_dict", "loops", "RunData"} <= set(found):
         raise TrainError(
             f"resume: {named} is no checkpoint of a run; 'pretrained' takes weights alone and begins anew"
@@ -101,7 +102,7 @@ def _of_run(folder: Path) -> Path:
     return found
 
 
-def _read(path: Path, named: str | Path, **options: Any) -> Any:
+def _read(path: Path, named: str | Path, *, is_mapped: bool = False) -> Any:
     try:
         with open(path, "rb") as file:
             start = file.read(len(ZIP))
@@ -112,7 +113,10 @@ def _read(path: Path, named: str | Path, **options: Any) -> Any:
     try:
         if path.suffix == SAFETENSORS:
             return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True, **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a pickle that is refused: of its protocol
+            is_mapped = is_mapped and start == ZIP  # torch advises to save anything else anew
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
     except Exception as error:  # torch, pickle, zipfile and safetensors each have their own
         where = named if is_address(named) else path  # of a run folder: which file
         is_short = isinstance(error, SafetensorError) and any(sign in str(error).lower() for sign in CUT)
