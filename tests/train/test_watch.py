@@ -241,3 +241,12 @@ def test_what_a_device_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {"device_bytes": 77, "device_utilisation": 0.25}
     assert [counters.read(torch.device("cuda")) for _ in range(2)] == [wanted] * 2
     assert counters.read(torch.device("cpu")) == {}
+
+
+def test_an_epoch_without_a_validation_has_no_metrics_of_one(
+    make_config: Callable[..., dict[str, Any]],
+) -> None:
+    """Lightning keeps those of the last one: they would be told as this epoch's."""
+    result = fit(make_config(epochs=3, check_val_every_n_epoch=2))
+    assert [sorted(row.metrics) for row in result.epochs] == [[], ["val_distance", "val_loss"], []]
+    assert {"val_distance", "val_loss"} <= set(result.metrics)
