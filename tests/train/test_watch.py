@@ -117,6 +117,8 @@ def test_the_row_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Watched(monkeypatch, every=None)
     run.step(0, 1, num=4, loss=1.0)
     run.step(1, 1, num=2, loss=4.0)
+    run.call("on_validation_start")
+    run.call("on_validation_end")
     run.call("on_train_epoch_end")
     (row,) = run.watch.epochs
     assert row.train_loss == pytest.approx((4 * 1.0 + 2 * 4.0) / 6)  # by sample, before Lightning's division

@@ -50,7 +50,7 @@ class Watch(Callback):
         self._loss_samples: float | Tensor = 0
         self._loss_epoch = -1
         self._has_validated = False
-        """Whether the epoch under way has; otherwise the metrics of a validation are those of an earlier one."""
+        """Whether the epoch under way has; otherwise the metrics of a validation are of an earlier one."""
         self._seen: float | Tensor = 0
         """Samples of this rank in the epoch that count, without those of the first step."""
         self._world, self._rank, self._device = 1, 0, torch.device("cpu")
