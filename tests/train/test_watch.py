@@ -214,7 +214,7 @@ def test_the_bar_shows_the_wait(
     fit(make_config(epochs=1), shows_bar=True)
     shown = "".join(capsys.readouterr())
     assert "waiting for data=" in shown
-    assert "Epoch 0: 100%" in shown
+    assert "epoch 1/1: 100%" in shown
 
 
 class NoCounter(Exception):  # as NVML's, which derives from nothing more special
