@@ -17,17 +17,26 @@ def test_who_asks_lives() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"started": 0.0},
+        {"started": 0.0, "ticks": None},
         {"pid": 1 << 30},
         {"pid": "none"},
         {"pid": None},
         {"pid": float("inf")},
-        {"started": 10**400},
+        {"started": 10**400, "ticks": None},
     ],
 )
 def test_another_start_or_no_number_is_gone(change: dict[str, Any]) -> None:
     assert is_dead({**this_process(), **change})
     assert not is_dead({**this_process(), **change, "host": "elsewhere.invalid"})
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only the clock tells starts here")
+def test_a_clock_that_was_set_ends_nobody() -> None:
+    """psutil tells starts by the clock: one that was set by a minute moves those of all that live."""
+    process = this_process()
+    assert not is_dead({**process, "started": process["started"] - 60.0})
+    assert is_dead({**process, "ticks": 1})
+    assert is_dead({**process, "started": process["started"] - 60.0, "numbered_by": "before a restart"})
 
 
 def test_nothing_is_known_of_nobody() -> None:

@@ -23,6 +23,10 @@ class ManifestError(SourceError, ValueError):
     """The manifest cannot be read, or its rows contradict each other."""
 
 
+class ManifestMissingError(ManifestError):
+    """There is no manifest at this path."""
+
+
 class SampleError(SourceError):
     """One sample cannot be used; `stage` says where it failed. It goes to quarantine, the run goes on."""
 
@@ -104,6 +108,10 @@ class NonfiniteLossError(TrainError, ArithmeticError):
 
 class RecordError(FlatoutError, ValueError):
     """The record of a run or of the doctor is missing, cut off, or something else."""
+
+
+class RecordMissingError(RecordError):
+    """There is no run, and no record, at this path."""
 
 
 class ReportError(FlatoutError, OSError):

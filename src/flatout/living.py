@@ -11,7 +11,8 @@ from typing import Any
 import psutil
 
 SLACK_S = 1.0
-"""Starts of one process that two looks may differ by; a number that was given out again differs by more."""
+"""Starts of one process that two looks may differ by where only the clock tells them; a number that was given
+out again differs by more."""
 
 
 def this_process() -> dict[str, Any]:
@@ -21,6 +22,7 @@ def this_process() -> dict[str, Any]:
         "numbered_by": _numbered_by(),
         "pid": os.getpid(),
         "started": psutil.Process().create_time(),
+        "ticks": _ticks(os.getpid()),
     }
 
 
@@ -44,9 +46,27 @@ def is_dead(process: Mapping[str, Any]) -> bool:
         return False
     try:
         found = psutil.Process(int(process["pid"]))
-        is_other = abs(found.create_time() - float(process["started"])) > SLACK_S
-        return is_other or found.status() == psutil.STATUS_ZOMBIE  # ended, and nobody has asked how
+        if found.status() == psutil.STATUS_ZOMBIE:  # ended, and nobody has asked how
+            return True
+        return _is_other(process, found)
     except (psutil.NoSuchProcess, KeyError, ValueError, TypeError, OverflowError):
         return True
     except psutil.AccessDenied:
         return False
+
+
+def _is_other(process: Mapping[str, Any], found: psutil.Process) -> bool:
+    """Whether another process has the number now; a clock that was set moves every start that is told by it."""
+    ticks = _ticks(found.pid)
+    if ticks is not None and process.get("ticks") is not None and is_known_here(process):
+        return bool(ticks != process["ticks"])
+    return abs(found.create_time() - float(process["started"])) > SLACK_S
+
+
+def _ticks(number: int) -> int | None:
+    """The start of a process since that of the machine, which no clock changes; None where nobody says."""
+    try:
+        text = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
+        return int(text.rpartition(")")[2].split()[19])  # behind the name, which may hold blanks
+    except (OSError, IndexError, ValueError):
+        return None

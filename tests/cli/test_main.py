@@ -17,7 +17,13 @@ from flatout.cli.commands import COMMANDS, Command
 from flatout.cli.interruption import Interrupted
 from flatout.cli.main import app, exit_code, main, option_name
 from flatout.cli.output import emit_json
-from flatout.errors import ConfigError, StoreCorruptError, StoreMissingError
+from flatout.errors import (
+    ConfigError,
+    ManifestMissingError,
+    RecordMissingError,
+    StoreCorruptError,
+    StoreMissingError,
+)
 
 
 def probe(
@@ -196,6 +202,8 @@ def test_every_command_of_the_table_exists(name: str) -> None:
 
 def test_exit_codes() -> None:
     assert exit_code(ConfigError("x")) == 2
+    assert exit_code(ManifestMissingError("x")) == 2
+    assert exit_code(RecordMissingError("x")) == 2
     assert exit_code(StoreMissingError("x")) == 1
 
 

@@ -184,11 +184,16 @@ def test_compact_gives_space_back(folder: Path, capsys: pytest.CaptureFixture[st
 def test_bad_rows_are_shown_and_too_many_fail(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "4.npy").write_bytes(b"broken")
     assert prepare() == 0
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
     assert "1 bad" in out
     assert "bad: 4.npy: decode:" in out
+    assert "4.npy" not in err  # once is enough
     for number in (5, 6):
         (folder / f"{number}.npy").unlink()
+    assert prepare() == 1
+    err = capsys.readouterr().err
+    assert err.count("error: ") == 1
+    assert "note: stopped" not in err
     assert prepare("--json") == 1
     assert document_of(capsys)["error"]["type"] == "TooManyBadError"
     assert len(StoreReader("store")) == 19  # what was committed stays
@@ -199,7 +204,7 @@ def test_bad_rows_are_shown_and_too_many_fail(folder: Path, capsys: pytest.Captu
     [
         ([], 2),
         (["--config", "absent.yaml"], 2),
-        (["absent.csv", "-o", "x"], 1),
+        (["absent.csv", "-o", "x"], 2),
         (["data.csv"], 2),  # no place for the store
         (["data.csv", "-o", "x", "--num-workers", "many"], 2),
         (["data.csv", "-o", "x", "--limit", "0"], 2),
@@ -249,7 +254,7 @@ def test_removed_rows_are_told(folder: Path, capsys: pytest.CaptureFixture[str])
     ("arguments", "message", "code"),
     [
         (["config.yaml", "-o", "x"], "is that a config? Then use --config config.yaml", 2),
-        (["nosuch", "-o", "x"], "nosuch: there is no such file or folder", 1),
+        (["nosuch", "-o", "x"], "nosuch: there is no such file or folder", 2),
         (["data.csv", "-o", "data.csv"], "data.csv is a file; a folder is wanted", 2),
         (["data.csv", "-o", "x", "--set", "transform=broken:f"], "broken.py, line 1: SyntaxError", 2),
     ],

@@ -178,7 +178,7 @@ def test_what_a_compressed_field_takes(folder: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
-    [([], 2), (["absent.csv"], 1), (["data.csv", "--set", "nonsense=1"], 2), (["data.csv", "--what"], 2)],
+    [([], 2), (["absent.csv"], 2), (["data.csv", "--set", "nonsense=1"], 2), (["data.csv", "--what"], 2)],
 )
 def test_what_is_wrong_tells_its_code(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int
@@ -192,7 +192,7 @@ def test_what_is_wrong_tells_its_code(
 
 
 def test_what_is_not_there_is_said_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["stats", "nosuch"]) == 1
+    assert main(["stats", "nosuch"]) == 2
     assert "nosuch: there is no such file or folder" in capsys.readouterr().err
 
 

@@ -51,6 +51,23 @@ def test_home_and_variables_are_expanded(folders: tuple[Path, Path]) -> None:
     assert manifest_of(beside, "s3://bucket/a.csv") == "s3://bucket/a.csv"
 
 
+def test_the_name_of_a_folder_that_is_there_is_no_variable(
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resolved config has whole paths, and is read again."""
+    beside, _ = folders
+    dear = beside / "a$DATA" / "b"
+    dear.mkdir(parents=True)
+    monkeypatch.chdir(dear)
+    for given in (f"{dear}/a.csv", f"{dear}"):
+        assert manifest_of(beside, given, DATA="/data") == given
+    assert manifest_of(beside, f"{beside}/b$DATA/a.csv", DATA="_") == f"{beside}/b_/a.csv"
+    again = load_config(
+        load_config({"output_dir": f"{dear}/runs"}, environ={}), overrides={"epochs": 2}, environ={}
+    )
+    assert again.output_dir == f"{dear}/runs"
+
+
 def test_a_variable_that_is_not_set_is_an_error(folders: tuple[Path, Path]) -> None:
     with pytest.raises(ConfigError, match=r"c\.yaml, line 1: 'manifest' is '\$DATA/a', .*DATA is not set"):
         manifest_of(folders[0], "$DATA/a")

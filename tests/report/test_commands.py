@@ -59,8 +59,8 @@ def test_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert main(["report", str(doctor), "-o", str(tmp_path / "x.html")]) == 1
     assert "is cut off, or no JSON at all" in capsys.readouterr().err
     assert not (tmp_path / "x.html").exists()
-    assert main(["report", str(tmp_path / "none"), "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["error"]["type"] == "RecordError"
+    assert main(["report", str(tmp_path / "none"), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["type"] == "RecordMissingError"
 
 
 def test_neither_torch_nor_lightning_is_loaded(tmp_path: Path) -> None:

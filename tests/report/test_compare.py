@@ -49,6 +49,28 @@ def test_two_runs(tmp_path: Path) -> None:
     assert found.machine == ()
 
 
+def test_a_run_without_a_step_has_nothing_to_hold_against(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    none = {"num_steps": 0, "train_s": 0.0, "first_step_s": 0.0, "samples_per_s": None, "step_ms": None}
+    empty = {**run_document()["speed"], **none, "step_p95_ms": None, "data_wait_share": None}
+    runs = [str(write_run(tmp_path / "a")), str(write_run(tmp_path / "b", speed=empty))]
+    assert main(["compare", *runs]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    shown = {line[0]: line[1:] for line in lines if line}
+    assert shown["steps"][1:] == ["0", "-"]
+    assert shown["training"][-2:] == ["-", "-"]
+    assert not any("0x" in line for line in lines)
+
+
+def test_where_the_code_lay_is_no_setting(tmp_path: Path) -> None:
+    """Unless both were told it; a run that goes on is, though nobody has set it."""
+    configs = [{**run_document()["config"], "code_dir": place} for place in (None, "/a", "/b")]
+    runs = [write_run(tmp_path / str(at), config=config) for at, config in enumerate(configs)]
+    assert compare(runs[0], runs[1]).settings == ()
+    assert compare(runs[1], runs[2]).settings == (Difference("code_dir", "/a", "/b"),)
+
+
 def test_slower_and_on_another_machine(tmp_path: Path) -> None:
     other = write_run(tmp_path / "a", machine={"cpu": "Other", "num_cores": 8, "memory_bytes": 1})
     found = compare(faster(tmp_path / "b"), other)
@@ -181,7 +203,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert document["settings"] == [{"name": "num_workers", "first": 2, "second": 4}]
     assert document["speed"][0] == {"name": "speed", "first": 640.0, "second": 1280.0, "ratio": 2.0}
     assert "run-0008: measured" in page.read_text()
-    assert main(["compare", first, str(tmp_path / "none")]) == 1
+    assert main(["compare", first, str(tmp_path / "none")]) == 2
     assert "there is no such file or folder" in capsys.readouterr().err
 
 
@@ -199,6 +221,7 @@ def test_a_process_of_this_host_that_is_gone_was_killed(tmp_path: Path) -> None:
     """At once, however lately it wrote; of another host nobody knows."""
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     process = {**this_process(), "pid": child.pid, "started": psutil.Process(child.pid).create_time()}
+    process["ticks"] = None
     run = write_run(tmp_path / "a", status="running", process=process)
     written = datetime.fromisoformat(run_document()["written_at"])
     other, soon = faster(tmp_path / "b"), written + timedelta(seconds=1)

@@ -247,7 +247,7 @@ def test_what_cannot_be_served(
     port = int(dashboard.address.rstrip("/").rpartition(":")[2])
     with pytest.raises(ReportError, match=f"port {port} cannot be had.*--port 0"):
         Dashboard(tmp_path, port)
-    assert main(["dashboard", str(tmp_path / "nothing")]) == 1
+    assert main(["dashboard", str(tmp_path / "nothing")]) == 2
     assert "no such file or folder" in capsys.readouterr().err
 
 

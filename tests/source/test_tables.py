@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatout.errors import ManifestError
+from flatout.errors import ManifestError, ManifestMissingError
 from flatout.source import tables
 from flatout.source.tables import read_table
 
@@ -140,8 +140,10 @@ def test_a_line_longer_than_a_block_is_explained(tmp_path: Path, monkeypatch: py
 def test_unknown_suffixes_and_missing_files(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match="ends in one of"):
         read_table(write(tmp_path, "a\n1\n", "m.xlsx"))
-    with pytest.raises(ManifestError, match="No such file"):
+    with pytest.raises(ManifestMissingError, match="No such file"):
         read_table(tmp_path / "none.csv")
+    with pytest.raises(ManifestMissingError, match="there is no such file or folder"):
+        read_table(tmp_path / "recordings")
 
 
 @given(

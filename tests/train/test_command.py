@@ -34,6 +34,7 @@ def test_a_run(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "val_loss" in shown.out
     assert "best.safetensors" in shown.out
     assert "epoch 1/1: train_loss" in shown.err
+    assert shown.err.startswith(f"starting: config {config_file}\n")
 
 
 def test_options_win_over_the_file(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,6 +141,22 @@ def test_without_a_store_it_says_how_to_prepare(tmp_path: Path, capsys: pytest.C
 def test_what_is_wrong(options: list[str], code: int, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", *options]) == code
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["RANK", "LOCAL_RANK", "SLURM_PROCID"])
+def test_only_the_first_process_tells_what_is_started(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = ["train", "--task", "segmentation", "--manifest", "rows.csv", "--precision", "7"]
+    for number, told in (("0", "starting: task segmentation, manifest rows.csv\n"), ("1", "")):
+        monkeypatch.setenv(name, number)
+        assert main(wrong) == 2
+        assert capsys.readouterr().err.partition("error: ")[0] == told
+
+
+def test_a_run_that_is_not_there_is_wrong_usage(config_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--config", str(config_file), "--resume", "absent"]) == 2
+    assert "resume: absent does not exist" in capsys.readouterr().err
 
 
 def test_the_config_above_a_copied_checkpoint_is_not_that_of_its_run(

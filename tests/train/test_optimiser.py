@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch import Callback
 from lightning.pytorch.plugins import MixedPrecision
 from tests.train.tiny import Tiny, TinyModule
 
@@ -173,3 +174,23 @@ def test_a_bound_of_the_users(make_config: Callable[..., dict[str, Any]]) -> Non
     said: list[str] = []
     fit(make_config(epochs=1), trainer_options={**in_float16(), "gradient_clip_val": 0.5}, say=said.append)
     assert [text for text in said if text.startswith("fused_optimizer")]
+
+
+class Fused(Callback):
+    """Which kernel the optimiser has when a training begins."""
+
+    def __init__(self) -> None:
+        self.found: list[bool | None] = []
+
+    def on_train_start(self, trainer: Any, *_: Any) -> None:
+        self.found += [group["fused"] for group in trainer.optimizers[0].param_groups]
+
+
+@pytest.mark.parametrize(("before", "now"), [("auto", False), (False, "auto")])
+def test_a_resume_takes_another_kernel(
+    make_config: Callable[..., dict[str, Any]], before: Any, now: Any
+) -> None:
+    fused = Fused()
+    first = fit(make_config(epochs=1, fused_optimizer=before), callbacks=[fused])
+    fit(make_config(epochs=2, fused_optimizer=now), resume=first.folder, callbacks=[fused])
+    assert fused.found == [None if value is False else True for value in (before, now)]

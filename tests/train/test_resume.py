@@ -347,3 +347,37 @@ class Wide(Tiny):
         module: Any = super().module(config, data)
         module.model[0] = torch.nn.Linear(6, 9)
         return module
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_a_smaller_save_top_k_keeps_so_many(make_config: Make, mode: str) -> None:
+    watched = {"early_stopping": {"mode": mode}}
+    first = fit(make_config(epochs=4, save_top_k=4, **watched))
+    scores = {row.epoch: row.metrics["val_loss"] for row in first.epochs}
+    rest = fit(make_config(epochs=7, save_top_k=2, **watched), resume=first.folder)
+    scores |= {row.epoch: row.metrics["val_loss"] for row in rest.epochs}
+    best = sorted(scores, key=scores.__getitem__, reverse=mode == "max")[:2]
+    kept = [path.name for path in (rest.folder / "checkpoints").glob("epoch*.ckpt")]
+    assert sorted(kept) == [f"epoch={epoch:03d}-step={4 * (epoch + 1):06d}.ckpt" for epoch in sorted(best)]
+    assert rest.best_checkpoint is not None
+    assert rest.best_checkpoint.name.startswith(f"epoch={best[0]:03d}-")
+
+
+def test_a_run_without_a_checkpoint_says_how_to_begin_anew(make_config: Make, tmp_path: Path) -> None:
+    with pytest.raises(NotNow):
+        fit(make_config(), callbacks=[RefusingLater()])
+    (folder,) = Path(make_config()["output_dir"]).iterdir()
+    told = (
+        rf"no checkpoint at .*last\.ckpt; the run ended before.*Begin anew with --config {folder}/config\.yaml"
+    )
+    with pytest.raises(TrainError, match=told):
+        fit(make_config(), resume=folder)
+    with pytest.raises(TrainError, match=r"no checkpoint at .*: give the folder of a run"):
+        fit(make_config(), resume=tmp_path)
+
+
+class RefusingLater(Callback):
+    """Fails in the first epoch."""
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        raise NotNow

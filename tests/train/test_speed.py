@@ -122,7 +122,8 @@ def test_compiled_in_place_where_it_can_be(monkeypatch: pytest.MonkeyPatch) -> N
     assert speed.compile_in_place(config(), module, CPU) is None
     assert module.model._compiled_call_impl is None
     monkeypatch.setattr(speed.shutil, "which", lambda name: "/usr/bin/g++")
-    assert speed.compile_in_place(config(compile_model=True), module, CPU) is None
+    told = speed.compile_in_place(config(compile_model=True), module, CPU)
+    assert told == "compile_model: the first steps compile the model, and may take minutes"
     assert module.model._compiled_call_impl is not None
     assert set(module.state_dict()) == names
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import signal
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -283,8 +284,41 @@ def test_a_checkpoint_with_code_is_not_executed(make_config: Make, tmp_path: Pat
     assert not trace.exists()
 
 
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_a_pickle_is_refused_in_few_words(make_config: Make, tmp_path: Path, protocol: int) -> None:
+    """No advice of torch's to save it otherwise, and no warning of its protocol."""
+    path, trace = tmp_path / "harmful.pkl", tmp_path / "trace"
+    path.write_bytes(pickle.dumps(Harmful(trace), protocol=protocol))
+    for settings in ({"resume": path}, {"overrides": {"pretrained": str(path)}}):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(TrainError) as caught:
+                fit(make_config(), **settings)
+        told = str(caught.value)
+        assert told.startswith(f"{path} cannot be loaded: it holds ")
+        assert "mmap" not in told
+    assert not trace.exists()
+
+
 def test_pretrained_weights_with_code_are_not_executed(make_config: Make, tmp_path: Path) -> None:
     path, trace = harmful_checkpoint(tmp_path)
     with pytest.raises(TrainError, match="a file that holds code or objects of classes is refused"):
         fit(make_config(pretrained=str(path)))
     assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    ("losses", "told"),
+    [
+        ([float("nan")] * 2, r"Samples: 5, 6\. .*whole batch: weights that a step before has spoilt.* Lower"),
+        ([float("nan"), 1.0], r"Samples: 5\. .*Look at these samples first; if they are sound, lower"),
+    ],
+)
+def test_weights_that_are_spoilt_are_not_laid_at_the_samples_door(losses: list[float], told: str) -> None:
+    look = StopAtNonfinite(lambda hashes: [str(number) for number in hashes])
+    still: Any = Still()
+    values = torch.tensor(losses)
+    outputs = {"loss": values.sum(), "losses": values}
+    look.on_train_batch_end(still, still, outputs, {"key": torch.tensor([5, 6])}, 0)
+    with pytest.raises(NonfiniteLossError, match=told):
+        look.look(still)

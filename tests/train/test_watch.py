@@ -117,6 +117,8 @@ def test_the_row_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Watched(monkeypatch, every=None)
     run.step(0, 1, num=4, loss=1.0)
     run.step(1, 1, num=2, loss=4.0)
+    run.call("on_validation_start")
+    run.call("on_validation_end")
     run.call("on_train_epoch_end")
     (row,) = run.watch.epochs
     assert row.train_loss == pytest.approx((4 * 1.0 + 2 * 4.0) / 6)  # by sample, before Lightning's division
@@ -212,7 +214,7 @@ def test_the_bar_shows_the_wait(
     fit(make_config(epochs=1), shows_bar=True)
     shown = "".join(capsys.readouterr())
     assert "waiting for data=" in shown
-    assert "Epoch 0: 100%" in shown
+    assert "epoch 1/1: 100%" in shown
 
 
 class NoCounter(Exception):  # as NVML's, which derives from nothing more special
@@ -241,3 +243,12 @@ def test_what_a_device_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {"device_bytes": 77, "device_utilisation": 0.25}
     assert [counters.read(torch.device("cuda")) for _ in range(2)] == [wanted] * 2
     assert counters.read(torch.device("cpu")) == {}
+
+
+def test_an_epoch_without_a_validation_has_no_metrics_of_one(
+    make_config: Callable[..., dict[str, Any]],
+) -> None:
+    """Lightning keeps those of the last one: they would be told as this epoch's."""
+    result = fit(make_config(epochs=3, check_val_every_n_epoch=2))
+    assert [sorted(row.metrics) for row in result.epochs] == [[], ["val_distance", "val_loss"], []]
+    assert {"val_distance", "val_loss"} <= set(result.metrics)

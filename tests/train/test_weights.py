@@ -109,3 +109,33 @@ def test_a_run_folder_stands_for_its_best_weights(tmp_path: Path) -> None:
     assert torch.equal(read_weights(tmp_path)["0.weight"], final["0.weight"])
     save_weights(best, tmp_path / "best.safetensors")
     assert torch.equal(read_weights(tmp_path)["0.weight"], best["0.weight"])
+
+
+@pytest.mark.parametrize("name", ["w.ckpt", "w.safetensors"])
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_a_file_that_is_cut_off_says_so(tmp_path: Path, name: str, share: float) -> None:
+    path, other = tmp_path / name, tmp_path / f"other{Path(name).suffix}"
+    write: Any = torch.save if name == "w.ckpt" else save_weights
+    write(model().state_dict(), path)
+    other.write_bytes(path.read_bytes())
+    num = int(share * path.stat().st_size)
+    path.write_bytes(path.read_bytes()[:num])
+    told = rf"{name} is cut off or damaged: it ends after {num:,} bytes\. Copy it anew, .* \({other.name}\)$"
+    with pytest.raises(TrainError, match=told):
+        read_weights(path)
+
+
+def test_a_run_whose_last_checkpoint_is_cut_off_names_the_file(
+    make_config: Callable[..., dict[str, Any]],
+) -> None:
+    first = fit(make_config(epochs=1, save_top_k=1))
+    assert first.last_checkpoint is not None
+    assert first.best_checkpoint is not None
+    first.last_checkpoint.write_bytes(first.last_checkpoint.read_bytes()[:1000])
+    with pytest.raises(TrainError) as raised:
+        fit(make_config(epochs=2), resume=first.folder)
+    assert str(raised.value) == (
+        f"{first.last_checkpoint} is cut off or damaged: it ends after 1,000 bytes. Copy it anew, or take "
+        f"another beside it ({first.best_checkpoint.name})"
+    )
+    fit(make_config(epochs=2), resume=first.best_checkpoint)

@@ -16,7 +16,7 @@ import flatout
 from flatout.cli.interruption import Interrupted
 from flatout.cli.lazy import LazyGroup, add_stubs
 from flatout.cli.output import documents_only, emit_json, emit_text, say_error, warnings_said
-from flatout.errors import ConfigError, FlatoutError
+from flatout.errors import ConfigError, FlatoutError, ManifestMissingError, RecordMissingError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells count it."""
@@ -54,8 +54,8 @@ def root(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that `arguments` name (absent: the process's) and return the exit code.
 
-    0: fine; 1: the thing checked is bad or the run failed; 2: wrong usage or config; 130: interrupted; 143:
-    terminated, after the same cleaning up.
+    0: fine; 1: the thing checked is bad or the run failed; 2: wrong usage or config, or a manifest or a run
+    that is not there; 130: interrupted; 143: terminated, after the same cleaning up.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     command = typer.main.get_command(app)
@@ -120,10 +120,10 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def exit_code(error: Exception) -> int:
-    """2 for what the user wrote wrong, 1 for what went wrong."""
+    """2 for what the user wrote wrong, and for a manifest or a run that is not there; 1 for what went wrong."""
     if isinstance(error, typer.TyperException):
         return int(error.exit_code)
-    return 2 if isinstance(error, ConfigError) else 1
+    return 2 if isinstance(error, ConfigError | ManifestMissingError | RecordMissingError) else 1
 
 
 def _report(kind: str, message: str, *, is_json: bool) -> None:

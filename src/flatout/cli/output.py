@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from rich.console import Console
 
+PREPARE = "flatout.prepare"
+"""The log that a store keeps of what was done to it."""
 _documents: ContextVar[TextIO | None] = ContextVar("documents", default=None)
 """Where documents go while standard output is closed to everything else."""
 
@@ -76,9 +78,14 @@ def say_error(message: str) -> None:
 
 
 class Saying(logging.Handler):
-    """Warnings that our packages log, said as notes; without it Python prints them bare."""
+    """Warnings that our packages log, said as notes; without it Python prints them bare.
+
+    Not those of a prepare: they are the lines of its own log, and the command shows bad rows and errors itself.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.name == PREPARE:
+            return
         try:
             say(record.getMessage())
         except Exception:  # as every handler of the standard library does

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flatout.config.text import PARSERS
-from flatout.errors import ConfigError, ManifestError, StoreMissingError
+from flatout.errors import ConfigError, ManifestMissingError, StoreMissingError
 from flatout.store.journal import JOURNAL
 from flatout.store.lock import GUARD
 from flatout.store.metadata import SHARD_FOLDER, is_store
@@ -48,13 +48,13 @@ def check_manifest(place: str) -> None:
     """Refuse a manifest that is not there, or is a config.
 
     Raises:
-        ManifestError: there is no such file or folder. ConfigError: it looks like a config.
+        ManifestMissingError: there is no such file or folder. ConfigError: it looks like a config.
     """
     path = Path(place).expanduser()
     if path.suffix.lower() in PARSERS and path.suffix.lower() != ".json" and not path.is_dir():
         raise ConfigError(f"{place} is no manifest; is that a config? Then use --config {place}")
     if not path.exists() and not any(part in place for part in _PATTERN):
-        raise ManifestError(f"{place}: there is no such file or folder")
+        raise ManifestMissingError(f"{place}: there is no such file or folder")
 
 
 def check_output(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from contextlib import ExitStack
 from pathlib import Path
@@ -65,6 +66,8 @@ def train(
     checkpoint, and --resume goes on from it.
     """
     given = {name: value for name, value in locals().items() if name not in _OWN}
+    _refuse_absent(resume)
+    _tell_start(config, task, manifest, resume)
     if config is None and task is None and manifest is None:
         config = None if resume is None else config_file_of(resume)  # the run goes on as it was
         if config is None:
@@ -78,19 +81,33 @@ def train(
         _show(result)
 
 
-def _no_config(resume: str | None) -> ConfigError:
+def _refuse_absent(resume: str | None) -> None:
     from flatout.train.fetch import is_address
 
     if resume is not None and not is_address(resume) and not Path(resume).exists():
-        return ConfigError(
+        raise ConfigError(
             f"resume: {resume} does not exist: give the folder of a run, one of its checkpoints, or an address"
         )
+
+
+def _tell_start(config: Path | None, task: str | None, manifest: str | None, resume: str | None) -> None:
+    """What is begun: torch and Lightning take some seconds to load, in which nothing else is seen."""
+    named = {"config": config, "task": task, "manifest": manifest, "resume": resume}
+    told = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
+    is_first = all(os.environ.get(name, "0") == "0" for name in RANKS)
+    if told and is_first:
+        error_console().print(f"starting: {told}", markup=False)
+
+
+def _no_config(resume: str | None) -> ConfigError:
     why = "nothing to train" if resume is None else f"there is no {CONFIG} of a run at {resume}"
     return ConfigError(f"{why}: give --config FILE, or --task with --manifest")
 
 
 _OWN = {"config", "resume", "dashboard", "set_", "as_json"}
 """Parameters that are no settings."""
+RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
+"""Where launchers, and Lightning where it starts processes itself, say which one of a run this is."""
 _NUMBERS = ("batch_size", "devices", "val_check_interval", "limit_val_batches")
 """Settings that mean one thing as a whole number and another as a share."""
 

@@ -84,10 +84,21 @@ def _resolved(value: Any, folder: FilePath | None, environ: Mapping[str, str]) -
 
 
 def _expand(text: str, environ: Mapping[str, str]) -> str:
-    text = _VARIABLE.sub(lambda match: environ[match[1] or match[2]], text)
+    text = _VARIABLE.sub(
+        lambda match: match[0] if _is_name(text, match) else environ[match[1] or match[2]], text
+    )
     if text == "~" or text.startswith(("~/", "~\\")):
         return environ.get("HOME", str(FilePath.home())) + text[1:]
     return text
+
+
+def _is_name(text: str, match: re.Match[str]) -> bool:
+    """Whether a `$` belongs to the name of a file or folder that is there.
+
+    Whole paths only: those of a config that was resolved, which is read again, are.
+    """
+    end = next((at for at in range(match.end(), len(text)) if text[at] in "/\\"), len(text))
+    return FilePath(text).is_absolute() and FilePath(text[:end]).exists()
 
 
 def _beside(text: str, folder: FilePath | None) -> str:

@@ -135,7 +135,9 @@ def _compare_runs(first: RunRecord, second: RunRecord, now: datetime) -> Compari
             num_steps=(first.speed.num_steps, second.speed.num_steps),
             cautions=_run_cautions(names, first, second, now),
         ),
-        settings=tuple(differences(first.config, second.config)),
+        settings=tuple(
+            each for each in differences(first.config, second.config) if not _is_place_of_code(each)
+        ),
         speed=speed,
         metrics=tuple(metrics),
         machine=machine,
@@ -163,17 +165,24 @@ def _compare_doctors(first: DoctorRecord, second: DoctorRecord) -> Comparison:
     )
 
 
+def _is_place_of_code(difference: Difference) -> bool:
+    """`code_dir` where only one has it: a run that goes on, or begins with the config of another, is told where
+    its task lay; nobody has set it."""
+    return difference.name == "code_dir" and None in (difference.first, difference.second)
+
+
 def _run_speed(run: RunRecord) -> list[Measure]:
     speed = run.speed
     step_s = None if speed.step_ms is None else speed.step_ms / 1000
     slow_s = None if speed.step_p95_ms is None else speed.step_p95_ms / 1000
+    train_s, first_s = (speed.train_s, speed.first_step_s) if speed.num_steps else (None, None)
     return [
         Measure("speed", speed.samples_per_s, None, RATE, True),
         Measure("median step", step_s, None, SECONDS, False),
         Measure("95 % of the steps below", slow_s, None, SECONDS, False),
         Measure("waiting for data", speed.data_wait_share, None, SHARE, False),
-        Measure("training", speed.train_s, None, SECONDS),
-        Measure("first step", speed.first_step_s, None, SECONDS, False),
+        Measure("training", train_s, None, SECONDS),
+        Measure("first step", first_s, None, SECONDS, False),
         Measure("steps", speed.num_steps, None, PLAIN),
         Measure("busy cores", speed.cpu_share, None, CORES),
         Measure("peak memory", speed.peak_rss_bytes, None, BYTES, False),

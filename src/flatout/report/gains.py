@@ -37,8 +37,8 @@ def gain_chart(remedies: Sequence[Remedy], ceiling: float | None) -> Chart | Non
 
 
 def times_text(gain: float | None) -> str:
-    """1.834 -> '1.83x'."""
-    return ABSENT if gain is None or not math.isfinite(gain) else f"{number_text(gain)}x"
+    """1.834 -> '1.83x'; nothing where there is nothing to hold against."""
+    return ABSENT if not gain or not math.isfinite(gain) else f"{number_text(gain)}x"
 
 
 def outcome_text(remedy: Remedy) -> str:

@@ -17,7 +17,7 @@ from urllib.request import (
     Request,
 )
 
-from flatout.errors import RecordError
+from flatout.errors import RecordError, RecordMissingError
 from flatout.train.record import CONFIG, RECORD
 
 TIMEOUT_S = 10.0
@@ -40,14 +40,14 @@ class Place:
         """The record's bytes as they are now.
 
         Raises:
-            RecordError: they cannot be had; says what to do.
+            RecordMissingError: there is none. RecordError: they cannot be had; says what to do.
         """
         if self.is_remote:
             return _fetch(self.address)
         try:
             return Path(self.address).read_bytes()
         except FileNotFoundError as error:
-            raise RecordError(_why_missing(Path(self.address))) from error
+            raise RecordMissingError(_why_missing(Path(self.address))) from error
         except OSError as error:
             raise RecordError(f"{self.address} cannot be read: {error.strerror or error}") from error
 
@@ -66,14 +66,16 @@ def find_place(source: str | Path) -> Place:
     """A run folder, the JSON file of a run or of the doctor, or the address of either.
 
     Raises:
-        RecordError: there is nothing of that name.
+        RecordMissingError: there is nothing of that name.
     """
     text = str(source)
     if "://" in text:
         return Place(_address(text))
     path = Path(source).expanduser()
     if not path.exists():
-        raise RecordError(f"{path}: there is no such file or folder; a run folder or a JSON record was wanted")
+        raise RecordMissingError(
+            f"{path}: there is no such file or folder; a run folder or a JSON record was wanted"
+        )
     return Place(str(path / RECORD if path.is_dir() else path))
 
 

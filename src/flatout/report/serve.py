@@ -37,7 +37,7 @@ class Dashboard:
         port: 0 takes a free one.
 
     Raises:
-        RecordError: there is nothing of that name.
+        RecordMissingError: there is nothing of that name.
         ReportError: the port cannot be had.
 
     Example:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from flatout.errors import ManifestError
+from flatout.errors import ManifestError, ManifestMissingError
 from flatout.source.jsonlines import read_json_lines
 from flatout.source.lists import ListColumns
 from flatout.units import bytes_text
@@ -51,9 +51,12 @@ def read_table(path: Path, text_columns: Collection[str] = ()) -> TablePart:
     """The columns of one manifest file; its suffix says the format.
 
     Raises:
-        ManifestError: no such file, unknown suffix, damaged content (with the line), no rows.
+        ManifestMissingError: no such file.
+        ManifestError: unknown suffix, damaged content (with the line), no rows.
     """
     suffix = path.suffix.lower()
+    if suffix not in SUFFIXES and not path.exists():
+        raise ManifestMissingError(f"{path}: there is no such file or folder")
     if suffix not in SUFFIXES:
         raise ManifestError(f"{path}: a manifest ends in one of {', '.join(SUFFIXES)}, or is a folder")
     try:
@@ -63,6 +66,8 @@ def read_table(path: Path, text_columns: Collection[str] = ()) -> TablePart:
             part = _read_parquet(path)
         else:
             part = TablePart(*read_json_lines(path))
+    except FileNotFoundError as error:
+        raise ManifestMissingError(f"{path}: {error.strerror or error}") from error
     except OSError as error:
         raise ManifestError(f"{path}: {error.strerror or error}") from error
     if not part.table.num_rows:

@@ -12,7 +12,7 @@ from flatout.train.accumulation import ExactAccumulation
 from flatout.train.checkpoints import KeepLast, keep_best, stop_early
 from flatout.train.loaders import RunLoaders
 from flatout.train.nonfinite import StopAtNonfinite
-from flatout.train.optimiser import FollowRate
+from flatout.train.optimiser import FollowFused, FollowRate
 from flatout.train.posterior import PosteriorMetricsMonitor
 from flatout.train.progress import EpochEnds, WaitBar
 from flatout.train.randomness import StepSeed
@@ -44,6 +44,7 @@ def make_callbacks(
     found: list[Callback | None] = [
         StepSeed(config.seed),
         FollowRate(config.learning_rate, note),
+        FollowFused(config),
         StopAtNonfinite(loaders.data.names),
         watch,
         EpochEnds(watch, on_epoch),

@@ -15,7 +15,7 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from flatout.config import Config
 from flatout.errors import ConfigError, TrainError
 from flatout.train.fetch import is_address, local_file
-from flatout.train.record import CHECKPOINTS, LAST
+from flatout.train.record import CHECKPOINTS, LAST, config_file_of
 from flatout.train.weights import read_checkpoint
 
 LAST_EVERY_S = 600.0
@@ -63,6 +63,20 @@ class KeepBest(ModelCheckpoint):
         """What a run that goes on in its folder knew."""
         if state_dict.get("dirpath") == self.dirpath:
             super().load_state_dict(state_dict)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """A run that goes on with a smaller `save_top_k` keeps so many; Lightning would never delete again."""
+        super().on_train_start(trainer, pl_module)
+        worst: Any = max if self.mode == "min" else min
+        known = self.best_k_models
+        while 0 < self.save_top_k < len(known):
+            path = worst(known, key=known.__getitem__)
+            del known[path]
+            if self._should_remove_checkpoint(trainer, path, ""):
+                self._remove_checkpoint(trainer, path)
+        if known and len(known) == self.save_top_k:
+            self.kth_best_model_path = worst(known, key=known.__getitem__)
+            self.kth_value = known[self.kth_best_model_path]
 
 
 class StopEarly(EarlyStopping):
@@ -146,6 +160,17 @@ def open_checkpoint(resume: str | Path | None) -> Iterator[tuple[str | None, Pat
     folder = None if is_address(resume) or not Path(resume).is_dir() else Path(resume)
     with local_file(resume if folder is None else folder / CHECKPOINTS / LAST) as found:
         if not found.is_file():
-            raise TrainError(f"resume: there is no checkpoint at {found}")
+            raise TrainError(f"resume: there is no checkpoint at {found}{_what_next(folder)}")
         read_checkpoint(found, named=resume)
         yield str(found), folder
+
+
+def _what_next(folder: Path | None) -> str:
+    """What to do where a checkpoint is not there."""
+    config = None if folder is None else config_file_of(folder)
+    if config is None:
+        return ": give the folder of a run, or one of its checkpoints"
+    return (
+        f"; the run ended before its first, written after an epoch or {LAST_EVERY_S / 60:.0f} minutes, or has "
+        f"save_top_k: 0. Begin anew with --config {config}"
+    )

@@ -97,12 +97,20 @@ class StopAtNonfinite(Callback):
         bad = bad if bad.numel() else step.keys  # each is finite, their sum is not
         named = list_samples(self._names, bad)
         rates = sorted({group["lr"] for optimiser in trainer.optimizers for group in optimiser.param_groups})
+        told = ", ".join(f"{rate:g}" for rate in rates)
         return (
             f"{step.what} is {step.loss.item()} at step {step.step}. Samples: {named}. "
-            f"Precision {trainer.precision}, learning rate {', '.join(f'{rate:g}' for rate in rates)}. Look at "
-            "these samples first; if they are sound, lower learning_rate, or train with precision: bf16-mixed "
-            "or 32 instead of 16-mixed. detect_anomaly: true names the operation, slowly"
+            f"Precision {trainer.precision}, learning rate {told}. {_first_advice(step)}, or train with "
+            "precision: bf16-mixed or 32 instead of 16-mixed. detect_anomaly: true names the operation, slowly"
         )
+
+
+def _first_advice(step: _Step) -> str:
+    is_every = step.losses is not None and not bool(torch.isfinite(step.losses).any())
+    if is_every and step.keys.numel() > 1:
+        why = "That is the whole batch: weights that a step before has spoilt, rather than samples"
+        return f"{why}. Lower learning_rate"
+    return "Look at these samples first; if they are sound, lower learning_rate"
 
 
 def list_samples(names: Callable[[Sequence[int]], list[str]], keys: Tensor) -> str:

@@ -56,6 +56,28 @@ class FollowRate(Callback):
                 self._note(f"learning_rate: it was {before:g}, and is {self._rate:g} from here on")
 
 
+class FollowFused(Callback):
+    """A run that goes on takes the kernel that its config gives now: a checkpoint brings the one that it had.
+
+    The optimiser must be made for it: one that is made fused unscales float16's gradients in its own step.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Before the optimiser is given what was saved."""
+        trained = [parameter for parameter in pl_module.parameters() if parameter.requires_grad]
+        is_scaled = reads_scaled(pl_module, trainer)
+        fused = is_fused(self._config, trained, trainer.strategy.root_device, is_scaled=is_scaled) or None
+        for state in checkpoint.get("optimizer_states", ()):
+            for group in state["param_groups"]:
+                if GIVEN in group:  # not of a module's own optimiser
+                    group["fused"] = fused
+
+
 def is_fused(
     config: Config, parameters: Iterable[torch.Tensor], device: torch.device, *, is_scaled: bool = False
 ) -> bool:

@@ -22,6 +22,11 @@ class WaitBar(TQDMProgressBar):
         super().__init__(refresh_rate=BAR_EVERY)
         self._watch = watch
 
+    def on_train_epoch_start(self, trainer: Trainer, *args: Any) -> None:
+        """Count epochs as the line of each does, from 1."""
+        super().on_train_epoch_start(trainer, *args)
+        self.train_progress_bar.set_description(f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}")
+
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         """What stands at the end of the bar."""
         items = dict(super().get_metrics(trainer, pl_module))

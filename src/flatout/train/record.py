@@ -46,7 +46,7 @@ class EpochRow:
     step: int
     train_loss: float | None
     metrics: dict[str, float]
-    """Everything that was logged, as it stood at the end of the epoch."""
+    """Everything that was logged, as it stood at the end of the epoch; of a validation if there was one."""
     samples_per_s: float | None
     data_wait_share: float | None
 

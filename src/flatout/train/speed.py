@@ -100,7 +100,7 @@ class MemoryFormat:
 
 
 def compile_in_place(config: Config, module: nn.Module, device: torch.device) -> str | None:
-    """Compile the module's `model` (or its children) if the config asks for it; a note where it cannot be done.
+    """Compile the `model` (or the children) of a module, if the config asks for it; a note on that, or why not.
 
     In place, so that checkpoints keep their names.
     """
@@ -111,7 +111,7 @@ def compile_in_place(config: Config, module: nn.Module, device: torch.device) ->
     model = getattr(module, "model", None)
     for part in [model] if isinstance(model, nn.Module) else module.children():
         part.compile()
-    return None
+    return "compile_model: the first steps compile the model, and may take minutes"
 
 
 def why_not_compiled(device: torch.device) -> str | None:

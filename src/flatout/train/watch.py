@@ -49,6 +49,8 @@ class Watch(Callback):
         self._loss: Tensor | float | None = None
         self._loss_samples: float | Tensor = 0
         self._loss_epoch = -1
+        self._has_validated = False
+        """Whether the epoch under way has; otherwise the metrics of a validation are of an earlier one."""
         self._seen: float | Tensor = 0
         """Samples of this rank in the epoch that count, without those of the first step."""
         self._world, self._rank, self._device = 1, 0, torch.device("cpu")
@@ -68,7 +70,7 @@ class Watch(Callback):
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """A new row of the epoch table."""
-        self._epoch_start, self._seen = self._totals(), 0
+        self._epoch_start, self._seen, self._has_validated = self._totals(), 0, False
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -104,13 +106,17 @@ class Watch(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """... to here."""
-        self._last_ns = perf_counter_ns()
+        self._last_ns, self._has_validated = perf_counter_ns(), True
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """The epoch's row; here the loss is waited for."""
         loss, samples = self._add_ranks_up()
         _, train_ns, wait_ns = (a - b for a, b in zip(self._totals(), self._epoch_start, strict=True))
-        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        metrics = {
+            name: float(value)
+            for name, value in trainer.callback_metrics.items()
+            if self._has_validated or not name.startswith("val_")
+        }
         row = EpochRow(
             epoch=trainer.current_epoch,
             num_epochs=trainer.max_epochs or 0,

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
+from zipfile import is_zipfile
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from flatout.errors import TrainError
-from flatout.train.fetch import local_file
+from flatout.train.fetch import is_address, local_file
 from flatout.train.record import CHECKPOINTS, LAST
 
 SAFETENSORS = ".safetensors"
+ZIP = b"PK\x03\x04"
+"""What a checkpoint of torch begins with; the list of its contents is written last."""
+CUT = ("header too small", "invalid header length", "incomplete metadata")
+"""What safetensors says of a file that ends before its head, inside it, or before what it lists."""
 FINAL = "weights.safetensors"
 BEST = "best.safetensors"
 """What a run folder has: the final weights, and those of the best checkpoint."""
@@ -34,15 +41,8 @@ def read_weights(source: str | Path) -> dict[str, Tensor]:
     Raises:
         TrainError: it is not there, holds code or other objects, or no weights.
     """
-    try:
-        with local_file(source) as path:
-            found = _read(_of_run(path) if path.is_dir() else path)
-    except TrainError:
-        raise
-    except FileNotFoundError as error:
-        raise TrainError(f"there are no weights at {source}") from error
-    except Exception as error:  # torch, pickle, zipfile and safetensors each have their own
-        raise _refused(source, error) from error
+    with local_file(source) as path:
+        found = _read(_of_run(path) if path.is_dir() else path, source)
     weights = found.get("state_dict", found) if isinstance(found, dict) else found
     if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
         raise TrainError(
@@ -60,10 +60,7 @@ def read_checkpoint(path: str | Path, named: str | Path) -> dict[str, Any]:
     Raises:
         TrainError: it cannot be loaded as plain values, or is not that of a run.
     """
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:  # torch, pickle and zipfile each have their own
-        raise _refused(named, error) from error
+    found = _read(Path(path), named, is_mapped=True)
     if not isinstance(found, dict) or not {"state_dict", "loops", "RunData"} <= set(found):
         raise TrainError(
             f"resume: {named} is no checkpoint of a run; 'pretrained' takes weights alone and begins anew"
@@ -105,10 +102,34 @@ def _of_run(folder: Path) -> Path:
     return found
 
 
-def _read(path: Path) -> Any:
-    if path.suffix == SAFETENSORS:
-        return load_file(path)
-    return torch.load(path, map_location="cpu", weights_only=True)
+def _read(path: Path, named: str | Path, *, is_mapped: bool = False) -> Any:
+    try:
+        with open(path, "rb") as file:
+            start = file.read(len(ZIP))
+    except FileNotFoundError as error:
+        raise TrainError(f"there are no weights at {named}") from error
+    except OSError as error:
+        raise TrainError(f"{named} cannot be read: {error.strerror or error}") from error
+    try:
+        if path.suffix == SAFETENSORS:
+            return load_file(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a pickle that is refused: of its protocol
+            is_mapped = is_mapped and start == ZIP  # torch advises to save anything else anew
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
+    except Exception as error:  # torch, pickle, zipfile and safetensors each have their own
+        where = named if is_address(named) else path  # of a run folder: which file
+        is_short = isinstance(error, SafetensorError) and any(sign in str(error).lower() for sign in CUT)
+        is_cut = not start or is_short or (start == ZIP and not is_zipfile(path))
+        raise (_cut(path, where) if is_cut else _refused(where, error)) from error
+
+
+def _cut(path: Path, where: str | Path) -> TrainError:
+    others = sorted(file.name for file in path.parent.glob(f"*{path.suffix}") if file.name != path.name)
+    beside = f", or take another beside it ({_some(others)})" if others else ""
+    return TrainError(
+        f"{where} is cut off or damaged: it ends after {path.stat().st_size:,} bytes. Copy it anew{beside}"
+    )
 
 
 def _refused(source: str | Path, error: Exception) -> TrainError:
