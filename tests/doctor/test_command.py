@@ -17,7 +17,7 @@ from flatout.cli.doctor_table import show
 from flatout.cli.main import main
 from flatout.doctor.diagnose import diagnose
 from flatout.doctor.observe.overhead import measure_overhead
-from flatout.doctor.record import DoctorRecord, Exit, Trial, read_record
+from flatout.doctor.record import Ceiling, DoctorRecord, Exit, Trial, read_record
 
 
 @pytest.fixture
@@ -67,6 +67,15 @@ def test_what_is_printed(plain: DoctorRecord, capsys: pytest.CaptureFixture[str]
     assert "is the most that any better data path could" in out
     assert "2.5x (2.00 to" in out
     assert first.how in out
+
+
+def test_a_ceiling_that_nobody_knows_closely_is_printed_by_both_ends(
+    plain: DoctorRecord, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(replace(plain, ceiling=Ceiling(0.1, 0.01, None, 2.0, 40.0)))
+    out = " ".join(capsys.readouterr().out.split())
+    assert "something between 2.0x and 40.0x is the most that any better data path could give" in out
+    assert "10.0x" not in out
 
 
 def test_what_a_batch_waits_for_a_core_is_printed(

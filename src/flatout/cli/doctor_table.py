@@ -93,8 +93,10 @@ def _ceiling(ceiling: Ceiling) -> str:
     alone = (
         f"; the loader alone takes {duration(ceiling.loader_batch_s)} a batch" if ceiling.loader_batch_s else ""
     )
-    interval = f"({ceiling.low:.2f} to {ceiling.high:.2f})"
-    return f"{times(max(1.0, ceiling.gain))} {interval} is the most that any better data path could give{alone}"
+    gain, told = ceiling.known_gain, f"something between {times(ceiling.low)} and {times(ceiling.high)}"
+    if gain is not None:
+        told = f"{times(gain)} ({ceiling.low:.2f} to {ceiling.high:.2f})"
+    return f"{told} is the most that any better data path could give{alone}"
 
 
 def _remedies(record: DoctorRecord) -> Table:
