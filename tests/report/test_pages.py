@@ -424,6 +424,7 @@ FACTS = {
     "num_processes": 2,
     "stack_here_s": 5.14e-05,
     "slowdown": 0.2345678,
+    "one_thread_gain": 2.5,
     "evaluations": 0.02,
     "read_bytes_per_batch": 3355443.2,
     "trim_share": 0.612345,
@@ -448,7 +449,16 @@ FACTS = {
 @pytest.mark.parametrize("render", [render_html, render_markdown])
 def test_facts_are_words_with_units(render: Any) -> None:
     text = unescape(render(page_of(replace(doctor_record(), facts=FACTS))))
-    for told in ("51.4 µs", "23.5 % longer", "one every 50 steps", "3.2 MiB", "61.2 %", "12.3 ms", "Encoder"):
+    for told in (
+        "51.4 µs",
+        "23.5 % longer",
+        "2.5 times as fast",
+        "one every 50 steps",
+        "3.2 MiB",
+        "61.2 %",
+        "12.3 ms",
+        "Encoder",
+    ):
         assert told in text
     for told in ("by replayed batches", "ranks on this machine", "123 µs", "train.py:7", "250 µs", "50 %"):
         assert told in text
