@@ -147,7 +147,7 @@ def test_a_script_without_a_loader_is_told_what_is_watched(
     assert main(["doctor", "--report", "page.html", str(script)]) == 0
     shown = capfd.readouterr()
     assert "No training step could be measured" in shown.out
-    assert "torch.utils.data.DataLoader" in shown.err
+    assert "nothing was seen: the script read no batch of a torch.utils.data.DataLoader" in shown.err
     assert "Next: " in shown.err
     assert f"report   {here / 'page.html'}" in shown.err
 

@@ -122,11 +122,7 @@ def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSetting
     if ended.code and not ended.was_interrupted and not steps.steps:
         return found  # its own error is the news
     if not trace.nexts:
-        found.append(
-            "no batch of a torch.utils.data.DataLoader was read where the script trains; those are what the "
-            "doctor watches. Next: let the loop take its batches from one and look again; a training with "
-            "flatout's own loader keeps its times itself: flatout report RUN"
-        )
+        found.append(_why_unread(trace))
     elif trace.train_number is None:
         found.append(_why_untrained(trace))
     elif len(steps.steps) < MIN_STEPS:
@@ -154,6 +150,20 @@ def _why_unsure(trace: Trace, own: int, larger: int) -> str:
     return (
         f"{told} from yet: they may have been its warm-up, and it was waited for. If they are the training, "
         "look again with fewer --steps: the more are wanted, the longer such a loader is waited for"
+    )
+
+
+def _why_unread(trace: Trace) -> str:
+    """No batch came: from another source than a loader, or because nothing was trained here at all."""
+    if not any(span.phase in ("backward", "optimiser") for span in trace.spans):
+        return (
+            "nothing was seen: the script read no batch of a torch.utils.data.DataLoader, ran no backward "
+            "and no optimiser. Next: give the script that trains; one that trains in a forked child is not seen"
+        )
+    return (
+        "no batch of a torch.utils.data.DataLoader was read where the script trains; those are what the "
+        "doctor watches. Next: let the loop take its batches from one and look again; a training with "
+        "flatout's own loader keeps its times itself: flatout report RUN"
     )
 
 
