@@ -116,6 +116,10 @@ def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSetting
         f"{path} was written while batches were replayed: its weights and losses are no results, do not use it"
         for path in trace.facts.get("late_files") or ()
     ]
+    found += [
+        f"{path} went on being written while batches were replayed: what it holds since then is no result"
+        for path in _gone_on(trace)
+    ]
     found += [f"a measurement after the observed steps failed: {why}" for why in trace.failures]
     if trace.unread is not None:
         found.append(_why_unsure(trace, *trace.unread))
@@ -137,6 +141,19 @@ def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSetting
             "the script ended before enough resident batches were replayed; the ceiling is told from its waits"
         )
     return found
+
+
+def _gone_on(trace: Trace) -> list[str]:
+    """Files that were open when the replay began, and are of another size now."""
+    late, known = trace.facts.get("late_files") or (), trace.facts.get("open_files") or {}
+    return [path for path, size in known.items() if path not in late and _size_of(Path(path)) != size]
+
+
+def _size_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
 
 
 def _why_unsure(trace: Trace, own: int, larger: int) -> str:
