@@ -113,6 +113,23 @@ def test_files_that_are_overwritten_or_written_late_are_told(tmp_path: Path) -> 
     assert late == ["late.pt", "late.csv", gone_on]
 
 
+TWICE = (
+    scripts.HEAD
+    + """
+for x, y in DataLoader(Slow(40000, 0.0), batch_size=8):
+    train_step((x, y))
+    accuracy = (model(x).argmax(1) == y).float().mean()  # once more
+"""
+)
+
+
+def test_a_forward_that_runs_twice_is_named_by_the_line_that_calls_it_again(tmp_path: Path) -> None:
+    found = run(tmp_path, TWICE).facts["repeated_forward"]
+    assert (found["module"], found["calls_per_step"]) == ("Sequential", 2.0)
+    assert Path(found["file"]).name == "script.py"
+    assert "# once more" in TWICE.splitlines()[found["line"] - 1]
+
+
 def test_the_ceiling_is_replayed(plain: DoctorRecord) -> None:
     assert plain.facts["ceiling"] == "replayed"
     assert plain.ceiling is not None

@@ -39,7 +39,7 @@ def advise_once(case: Case) -> Remedy | None:
     if spent_s < 0.03 * case.step_s:
         return None
     file = str(found.get("file") or "")
-    where = f" ({place(file, int(found.get('line') or 0))})" if file and "site-packages" not in file else ""
+    where = f" ({place(file, int(found.get('line') or 0))})" if file else ""
     return Remedy(
         name="forward_once",
         evidence=f"{name} runs forward {calls:.3g} times a step{where}; "
