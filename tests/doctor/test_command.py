@@ -18,6 +18,7 @@ from flatout.cli.main import main
 from flatout.doctor.diagnose import diagnose
 from flatout.doctor.observe.overhead import measure_overhead
 from flatout.doctor.record import Ceiling, DoctorRecord, Exit, Trial, read_record
+from flatout.doctor.rules.words import duration
 
 
 @pytest.fixture
@@ -81,10 +82,14 @@ def test_a_ceiling_that_nobody_knows_closely_is_printed_by_both_ends(
 def test_what_a_batch_waits_for_a_core_is_printed(
     plain: DoctorRecord, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    facts = {**plain.facts, "loader_cpu_wait_s": 0.9 * sum(plain.loaders[0].seconds.values())}
-    for record, is_told in ((replace(plain, facts=facts), True), (plain, False)):
-        show(record)
-        assert ("of it waiting for a core" in " ".join(capsys.readouterr().out.split())) == is_told
+    made_s = sum(plain.loaders[0].seconds.values())
+    for waited, told in ((0.9, 0.9), (1.5, 1.0), (0.0, None)):
+        show(replace(plain, facts={**plain.facts, "loader_cpu_wait_s": waited * made_s}))
+        out = " ".join(capsys.readouterr().out.split())
+        if told is None:
+            assert "of it waiting for a core" not in out
+        else:
+            assert f"{duration(told * made_s)} of it waiting for a core" in out
 
 
 def test_flags_are_for_trials(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,7 +68,8 @@ def _numbers(record: DoctorRecord) -> Table:
 
 def _crowded(record: DoctorRecord, made_s: float) -> str:
     """What a batch waited for a core: without it the row contradicts what the verdict says a batch takes."""
-    waited_s = record.facts.get("loader_cpu_wait_s") or 0.0
+    # By another clock than the batch itself: of short ones it may be more.
+    waited_s = min(record.facts.get("loader_cpu_wait_s") or 0.0, made_s)
     return f", {duration(waited_s)} of it waiting for a core" if waited_s >= CROWDED * made_s else ""
 
 
