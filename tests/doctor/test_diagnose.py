@@ -232,6 +232,19 @@ def test_random_augmentation_is_not_put_into_a_cache() -> None:
     assert "preload" not in remedies
 
 
+def test_no_function_takes_more_of_a_batch_than_the_batch() -> None:
+    record = slow_decode()
+    (loader,) = record.loaders
+    longer = tuple(replace(each, seconds_per_batch=9.0) for each in loader.functions)
+    (cache,) = [
+        each
+        for each in diagnose(replace(record, loaders=(replace(loader, functions=longer),))).remedies
+        if each.name == "cache"
+    ]
+    assert "9.0 s" not in cache.evidence
+    assert "202 ms of it" in cache.evidence
+
+
 def test_a_cache_says_what_it_takes() -> None:
     first = next(remedy for remedy in diagnose(slow_decode()).remedies if remedy.name == "cache")
     assert "250.0 MiB" in first.cost  # 4000 samples of 64 KiB
