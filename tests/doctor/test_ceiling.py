@@ -14,7 +14,7 @@ from tests.doctor.made_records import made_record
 from torch.utils.data import DataLoader, TensorDataset
 
 from flatout.doctor.ceiling import sources
-from flatout.doctor.ceiling.measure import ceiling_of, resident_seconds
+from flatout.doctor.ceiling.measure import ceiling_of, one_thread_of, resident_seconds
 from flatout.doctor.ceiling.plan import (
     EPOCH_S,
     LEAST_ROUNDS,
@@ -22,6 +22,7 @@ from flatout.doctor.ceiling.plan import (
     MOST_ROUNDS,
     SERIES_S,
     SHORT_EPOCH,
+    THREAD_ROUNDS,
     Block,
     block_steps,
     ceiling_blocks,
@@ -228,6 +229,47 @@ def test_slow_steps_have_fewer_sources_and_shorter_blocks() -> None:
     assert blocks_in_time(10.0, 30.0) == []
     names = {block.source.name for block in blocks_in_time(0.5, 120.0)}
     assert {"base", "resident", "beside"} <= names
+
+
+def test_one_thread_takes_turns_with_all_where_there_are_more() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        loader: DataLoader[Any] = DataLoader(TensorDataset(torch.rand(64, 4)), batch_size=4)
+        base = LoaderSource("base", lambda: iter(loader), next)
+        seen = [
+            (block.source.name, torch.get_num_threads())
+            for block in ceiling_blocks(base, 0.01, 3, loader, None, 120.0)
+            if block.round in THREAD_ROUNDS
+        ]
+        assert seen == [("resident", 2), ("one_thread", 1)] * len(THREAD_ROUNDS)
+        assert torch.get_num_threads() == 2
+        assert "one_thread" not in [
+            block.source.name for block in blocks_in_time(0.5, 120.0)
+        ]  # would last too long
+        torch.set_num_threads(1)
+        assert "one_thread" not in [block.source.name for block in blocks_in_time(0.01, 120.0)]
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("many", "gain"),
+    [
+        ([3.0, 3.3, 2.7], 3.0),
+        ([3.0, 2.0, 0.8], 1.0),
+        ([2.0, 330.0, 1.8], 7.0),
+        ([0.5, 0.5, 0.5], 1.0),
+        ([3.0, 3.0], None),
+    ],
+)
+def test_one_thread_is_faster_only_beyond_noise(many: list[float], gain: float | None) -> None:
+    blocks = [
+        block._replace(name="one_thread" if block.name == "resident" else "resident")
+        for block in blocks_of(many, [1.0, 1.1, 0.9][: len(many)])
+    ]
+    trace = Trace(1, blocks=blocks)
+    assert one_thread_of(trace, Phases(trace)) == (None if gain is None else pytest.approx(gain, rel=1e-3))
 
 
 @pytest.mark.parametrize(("batch_s", "num_made"), [(8.0, 4), (0.5, 4), (3600.0, 0)])

@@ -17,7 +17,8 @@ from flatout.cli.doctor_table import show
 from flatout.cli.main import main
 from flatout.doctor.diagnose import diagnose
 from flatout.doctor.observe.overhead import measure_overhead
-from flatout.doctor.record import DoctorRecord, Exit, Trial, read_record
+from flatout.doctor.record import Ceiling, DoctorRecord, Exit, Trial, read_record
+from flatout.doctor.rules.words import duration
 
 
 @pytest.fixture
@@ -69,13 +70,26 @@ def test_what_is_printed(plain: DoctorRecord, capsys: pytest.CaptureFixture[str]
     assert first.how in out
 
 
+def test_a_ceiling_that_nobody_knows_closely_is_printed_by_both_ends(
+    plain: DoctorRecord, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(replace(plain, ceiling=Ceiling(0.1, 0.01, None, 2.0, 40.0)))
+    out = " ".join(capsys.readouterr().out.split())
+    assert "something between 2.0x and 40.0x is the most that any better data path could give" in out
+    assert "10.0x" not in out
+
+
 def test_what_a_batch_waits_for_a_core_is_printed(
     plain: DoctorRecord, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    facts = {**plain.facts, "loader_cpu_wait_s": 0.9 * sum(plain.loaders[0].seconds.values())}
-    for record, is_told in ((replace(plain, facts=facts), True), (plain, False)):
-        show(record)
-        assert ("of it waiting for a core" in " ".join(capsys.readouterr().out.split())) == is_told
+    made_s = sum(plain.loaders[0].seconds.values())
+    for waited, told in ((0.9, 0.9), (1.5, 1.0), (0.0, None)):
+        show(replace(plain, facts={**plain.facts, "loader_cpu_wait_s": waited * made_s}))
+        out = " ".join(capsys.readouterr().out.split())
+        if told is None:
+            assert "of it waiting for a core" not in out
+        else:
+            assert f"{duration(told * made_s)} of it waiting for a core" in out
 
 
 def test_flags_are_for_trials(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,7 +152,7 @@ def test_a_script_without_a_loader_is_told_what_is_watched(
     assert main(["doctor", "--report", "page.html", str(script)]) == 0
     shown = capfd.readouterr()
     assert "No training step could be measured" in shown.out
-    assert "torch.utils.data.DataLoader" in shown.err
+    assert "nothing was seen: the script read no batch of a torch.utils.data.DataLoader" in shown.err
     assert "Next: " in shown.err
     assert f"report   {here / 'page.html'}" in shown.err
 

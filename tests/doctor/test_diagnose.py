@@ -232,6 +232,19 @@ def test_random_augmentation_is_not_put_into_a_cache() -> None:
     assert "preload" not in remedies
 
 
+def test_no_function_takes_more_of_a_batch_than_the_batch() -> None:
+    record = slow_decode()
+    (loader,) = record.loaders
+    longer = tuple(replace(each, seconds_per_batch=9.0) for each in loader.functions)
+    (cache,) = [
+        each
+        for each in diagnose(replace(record, loaders=(replace(loader, functions=longer),))).remedies
+        if each.name == "cache"
+    ]
+    assert "9.0 s" not in cache.evidence
+    assert "202 ms of it" in cache.evidence
+
+
 def test_a_cache_says_what_it_takes() -> None:
     first = next(remedy for remedy in diagnose(slow_decode()).remedies if remedy.name == "cache")
     assert "250.0 MiB" in first.cost  # 4000 samples of 64 KiB
@@ -343,6 +356,19 @@ def test_one_thread_of_four_is_noticed() -> None:
     assert seen.remedies[0].settings == {"num_threads": 4}
 
 
+@pytest.mark.parametrize(("gain", "is_advised"), [(3.0, True), (1.1, False), (None, False)])
+def test_threads_that_are_in_each_others_way_are_noticed(gain: float | None, is_advised: bool) -> None:
+    seen = diagnose(made_record(compute_s=0.1, facts={"num_threads": 4, "one_thread_gain": gain}))
+    found = [remedy for remedy in seen.remedies if remedy.name == "threads"]
+    assert bool(found) is is_advised
+    if is_advised:
+        assert seen.verdict is not None
+        assert seen.verdict.disease == "compute"
+        assert (found[0].settings, found[0].changes_results) == ({"num_threads": 1}, True)
+        assert "4 threads compute a step; one alone was 3.0x as fast" in found[0].evidence
+        assert found[0].predicted_gain == pytest.approx(103 / (103 - 100 * (1 - 1 / 3)), rel=0.01)
+
+
 def test_copies_from_pageable_memory_are_noticed() -> None:
     record = made_record(
         compute_s=0.02,
@@ -355,11 +381,14 @@ def test_copies_from_pageable_memory_are_noticed() -> None:
     assert (seen.verdict.disease, seen.remedies[0].name) == ("copies", "pin_memory")
 
 
-def test_a_network_disk_is_named_where_it_is_waited_for() -> None:
+@pytest.mark.parametrize(
+    ("kind", "told"), [("network", "a network file system"), ("rotational", "a rotating disk")]
+)
+def test_a_slow_disk_is_named_where_it_is_waited_for(kind: str, told: str) -> None:
     record = cold_disk()
-    record = replace(record, facts={**record.facts, "disk_kind": "network"})
+    record = replace(record, facts={**record.facts, "disk_kind": kind})
     remedies = {remedy.name: remedy for remedy in diagnose(record).remedies}
-    assert "network" in remedies["disk"].evidence
+    assert told in remedies["disk"].evidence
 
 
 def test_the_diagnosis_survives_its_file(tmp_path: Path) -> None:

@@ -321,9 +321,12 @@ def test_a_ceiling_that_nobody_knows_closely_is_told_by_both_ends(high: float, i
     assert ("between 2.5x and 222x as fast: what was measured varies" in verdict.sentence) is is_vague
 
 
-def test_what_the_data_path_could_give_computation_is_told_by_its_high_end_where_it_is_vague() -> None:
+def test_what_the_data_path_could_give_computation_is_told_by_both_ends_where_it_is_vague() -> None:
     record = made_record(compute_s=0.05)
     assert record.ceiling is not None
     vague = replace(record, ceiling=replace(record.ceiling, low=1.0, high=4.0))
-    assert "could gain more than 4.0x" in SENTENCES["compute"](look_at(vague))
+    told = SENTENCES["compute"](look_at(vague))
+    assert "94 % of a step is computation" in told
+    assert "varied too much to say it, between 1.00x and 4.0x" in told
+    assert "could gain more than" not in told
     assert "could gain more than 1.06x" in SENTENCES["compute"](look_at(record))

@@ -84,8 +84,10 @@ def test_a_file_that_is_written_once_is_not_overwritten(plain: DoctorRecord) -> 
 SAVES = (
     scripts.HEAD
     + """
+log, unused = open("losses.csv", "w"), open("unused.csv", "w")
 for step, batch in enumerate(DataLoader(Slow(40000, 0.0), batch_size=8)):
     train_step(batch)
+    print(step, file=log)
     if step == 10:
         torch.save(model.state_dict(), "model.pt")
         open("log.part", "w").write("loss")
@@ -107,7 +109,25 @@ def test_files_that_are_overwritten_or_written_late_are_told(tmp_path: Path) -> 
     told = [text.split()[4] for text in record.warnings if text.startswith("the script wrote over ")]
     assert told == ["model.pt", "log.csv"]
     late = [text.split()[0] for text in record.warnings if "while batches were replayed" in text]
-    assert late == ["late.pt", "late.csv"]
+    gone_on = str(tmp_path / "losses.csv")  # open all the time; at the end some of it is still in a buffer
+    assert late == ["late.pt", "late.csv", gone_on]
+
+
+TWICE = (
+    scripts.HEAD
+    + """
+for x, y in DataLoader(Slow(40000, 0.0), batch_size=8):
+    train_step((x, y))
+    accuracy = (model(x).argmax(1) == y).float().mean()  # once more
+"""
+)
+
+
+def test_a_forward_that_runs_twice_is_named_by_the_line_that_calls_it_again(tmp_path: Path) -> None:
+    found = run(tmp_path, TWICE).facts["repeated_forward"]
+    assert (found["module"], found["calls_per_step"]) == ("Sequential", 2.0)
+    assert Path(found["file"]).name == "script.py"
+    assert "# once more" in TWICE.splitlines()[found["line"] - 1]
 
 
 def test_the_ceiling_is_replayed(plain: DoctorRecord) -> None:

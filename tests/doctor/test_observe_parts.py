@@ -266,3 +266,23 @@ def test_files_that_are_written_while_batches_are_replayed() -> None:
     files._audit("open", ("__pycache__/x.pyc.1234", None, os.O_WRONLY | os.O_CREAT))
     files.note_saved("late.pt")
     assert files.late == ["losses.csv", "model.ckpt", "late.pt"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux lists what a process has open")
+def test_files_that_are_open_while_batches_are_replayed(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("read")
+    files = Files()
+    files._own = str(tmp_path / "own")
+    with (
+        (tmp_path / "log").open("w") as log,
+        (tmp_path / "own").open("w"),
+        (tmp_path / "data").open(),
+        (tmp_path / "deleted").open("w"),
+    ):
+        (tmp_path / "deleted").unlink()
+        log.write("loss")
+        log.flush()
+        files.begin_late()
+    assert files.is_late
+    here = {path: size for path, size in files.still_open.items() if path.startswith(str(tmp_path))}
+    assert here == {str(tmp_path / "log"): 4}

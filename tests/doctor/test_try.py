@@ -48,6 +48,16 @@ def test_settings_change_only_what_they_name(tmp_path: Path) -> None:
     assert [len(labels) for _, labels in larger] == [16, 16]
 
 
+def test_numbers_of_workers_that_are_tried_give_no_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.setattr(torch._utils, "cpu_count", lambda: 1)
+    loader = DataLoader(Squares(), batch_size=8)
+    changed = changed_loader(loader, {"num_workers": 2}, tmp_path)
+    assert len(list(changed)) == 5
+    assert not [str(each.message) for each in recwarn if "worker processes" in str(each.message)]
+
+
 def test_a_stream_keeps_its_batches(tmp_path: Path) -> None:
     changed = changed_loader(DataLoader(Stream(), batch_size=4), {"num_workers": 1}, tmp_path)
     assert (changed.batch_size, changed.num_workers) == (4, 1)

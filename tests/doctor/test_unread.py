@@ -12,6 +12,7 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
+    DistributedSampler,
     RandomSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
@@ -154,6 +155,21 @@ def test_what_is_read_in_order_beside_a_shuffled_training_is_for_an_evaluation()
     shuffled = DataLoader(Numbers(3 * MANY), shuffle=True)
     assert larger(DataLoader(Numbers(MANY), shuffle=True)) == (MANY, 3 * MANY)
     assert larger(DataLoader(Numbers(MANY))) == (MANY, 3 * MANY)
+    del in_order, shuffled
+
+
+def test_ranks_that_share_a_set_in_order_evaluate_on_it() -> None:
+    """The sampler says whether it shuffles, not its class."""
+    shared = Numbers(4 * MANY)
+    in_order = DataLoader(shared, sampler=DistributedSampler(shared, 2, 0, shuffle=False))
+    assert larger(DataLoader(Numbers(MANY), shuffle=True)) is None
+    primary, unread = SeenLoader(0, DataLoader(Numbers(MANY)), "train.py", 1), Unread()
+    for _ in range(3):
+        primary.begin_epoch()
+    assert unread.larger(primary, set()) == (MANY, 2 * MANY)
+    assert not unread.is_waited_for(primary, set())
+    shuffled = DataLoader(shared, sampler=DistributedSampler(shared, 2, 0))
+    assert larger(DataLoader(Numbers(MANY), shuffle=True)) == (MANY, 2 * MANY)
     del in_order, shuffled
 
 

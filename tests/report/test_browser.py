@@ -46,7 +46,8 @@ function measure(frame) {
     outside: all.filter(isOutside).map((e) => e.tagName + "." + e.className),
     smallest: Math.min(...[...page.querySelectorAll("svg text")].map(size)),
     strangers: all.map((e) => e.tagName).filter((name) => /^(script|img|iframe)$/i.test(name)),
-    broken: [...page.querySelectorAll(".wide td:first-child")].filter(isBroken).map((e) => e.textContent),
+    broken: [...page.querySelectorAll("td:first-child:not(:has(i))")]
+      .filter(isBroken).map((e) => e.textContent),
     elements: all.length,
   };
   document.body.dataset.found = JSON.stringify(found);
@@ -108,6 +109,13 @@ def test_a_phone_shows_it_without_scrolling_sideways(on_a_phone: dict[str, Any],
     assert found["scroll"] == PHONE
     assert found["outside"] == []
     assert found["smallest"] > 9.5, "numbers on the axes can be read"
+
+
+def test_short_names_of_facts_stay_whole_beside_long_values(tmp_path: Path) -> None:
+    page = tmp_path / "run.html"
+    machine = {"processor": "AMD EPYC", "system": "Linux-6.18.44-fc-v490-x86_64-with-glibc2.36"}
+    write_report(write_run(tmp_path / "run-0007", machine=machine), page)
+    assert measured({"run": page}, PHONE)["run"]["broken"] == []
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])

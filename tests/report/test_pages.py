@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.report.records import doctor_record, run_document, write_doctor, write_run
 
-from flatout.doctor.record import Exit, Trial, record_of
+from flatout.doctor.record import Ceiling, Exit, Trial, record_of
 from flatout.errors import ReportError
 from flatout.report import compare, write_comparison, write_report
 from flatout.report.html import render_html
@@ -202,6 +202,20 @@ def test_the_wait_on_the_page_is_the_one_of_the_verdict() -> None:
     """A step of 100 ms waits for 60; starts of workers that none of them shows add another 100."""
     shown = {fact.name: fact.value for fact in page_of(doctor_record(facts={"unseen_start_s": 0.1})).facts}
     assert shown["waiting for data"] == "80 %"
+
+
+def test_a_ceiling_that_nobody_knows_closely_has_no_middle(tmp_path: Path) -> None:
+    record = doctor_record(ceiling=Ceiling(0.1, 0.01, 0.11, 2.0, 40.0))
+    page = page_of(record)
+    (most,) = [fact for fact in page.facts if fact.name == "most to win"]
+    assert (most.value, most.note) == ("2x to 40x", "varied too much to say it closer")
+    assert "10x" not in render_markdown(page)
+    assert "Dashed: what no data path" in render_html(page_of(doctor_record()))
+    assert "Dashed: what no data path" not in render_html(page)
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text(json.dumps(record.to_json()))
+    speed = compare(str(tmp_path / "a.json"), str(tmp_path / "b.json")).speed
+    assert "most to win" not in [measure.name for measure in speed]
 
 
 def test_what_was_not_tried_is_no_proof() -> None:
@@ -410,6 +424,7 @@ FACTS = {
     "num_processes": 2,
     "stack_here_s": 5.14e-05,
     "slowdown": 0.2345678,
+    "one_thread_gain": 2.5,
     "evaluations": 0.02,
     "read_bytes_per_batch": 3355443.2,
     "trim_share": 0.612345,
@@ -434,7 +449,16 @@ FACTS = {
 @pytest.mark.parametrize("render", [render_html, render_markdown])
 def test_facts_are_words_with_units(render: Any) -> None:
     text = unescape(render(page_of(replace(doctor_record(), facts=FACTS))))
-    for told in ("51.4 µs", "23.5 % longer", "one every 50 steps", "3.2 MiB", "61.2 %", "12.3 ms", "Encoder"):
+    for told in (
+        "51.4 µs",
+        "23.5 % longer",
+        "2.5 times as fast",
+        "one every 50 steps",
+        "3.2 MiB",
+        "61.2 %",
+        "12.3 ms",
+        "Encoder",
+    ):
         assert told in text
     for told in ("by replayed batches", "ranks on this machine", "123 µs", "train.py:7", "250 µs", "50 %"):
         assert told in text

@@ -68,7 +68,8 @@ def _numbers(record: DoctorRecord) -> Table:
 
 def _crowded(record: DoctorRecord, made_s: float) -> str:
     """What a batch waited for a core: without it the row contradicts what the verdict says a batch takes."""
-    waited_s = record.facts.get("loader_cpu_wait_s") or 0.0
+    # By another clock than the batch itself: of short ones it may be more.
+    waited_s = min(record.facts.get("loader_cpu_wait_s") or 0.0, made_s)
     return f", {duration(waited_s)} of it waiting for a core" if waited_s >= CROWDED * made_s else ""
 
 
@@ -93,8 +94,10 @@ def _ceiling(ceiling: Ceiling) -> str:
     alone = (
         f"; the loader alone takes {duration(ceiling.loader_batch_s)} a batch" if ceiling.loader_batch_s else ""
     )
-    interval = f"({ceiling.low:.2f} to {ceiling.high:.2f})"
-    return f"{times(max(1.0, ceiling.gain))} {interval} is the most that any better data path could give{alone}"
+    gain, told = ceiling.known_gain, f"something between {times(ceiling.low)} and {times(ceiling.high)}"
+    if gain is not None:
+        told = f"{times(gain)} ({ceiling.low:.2f} to {ceiling.high:.2f})"
+    return f"{told} is the most that any better data path could give{alone}"
 
 
 def _remedies(record: DoctorRecord) -> Table:

@@ -129,6 +129,11 @@ class Ceiling:
         """How many times as fast training would be without any wait for data."""
         return self.step_s / self.resident_step_s if self.resident_step_s > 0 else 1.0
 
+    @property
+    def known_gain(self) -> float | None:
+        """The gain, at least 1; None where the interval is too wide for one number."""
+        return None if self.is_vague else max(1.0, self.gain)
+
 
 @dataclass(frozen=True)
 class Trial:

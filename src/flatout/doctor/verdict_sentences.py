@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from flatout.doctor.rules.case import Case
 from flatout.doctor.rules.making import costliest, files_per_sample, stage_share
+from flatout.doctor.rules.seen import EXTRA
 from flatout.doctor.rules.words import count, duration, share, times
 
 NOTICED = 1.1
@@ -70,10 +71,16 @@ def _slow_decode(case: Case) -> str:
 
 def _compute(case: Case) -> str:
     ceiling = case.record.ceiling
-    most = ceiling.high if ceiling is not None and ceiling.is_vague else case.ceiling
+    if ceiling is not None and ceiling.is_vague:
+        seen = 1 - case.share_of("wait", *EXTRA)
+        return (
+            f"Compute-bound: {share(seen)} of a step is computation, and something is to be won in it; what "
+            f"the data path could gain varied too much to say it, between {times(ceiling.low)} and "
+            f"{times(ceiling.high)}: look again when the machine is quiet."
+        )
     return (
         f"Compute-bound: {share(case.compute_s / case.step_s)} of a step is computation, and no change of the "
-        f"data path could gain more than {times(most)}; what is to be won is in the model's own work."
+        f"data path could gain more than {times(case.ceiling)}; what is to be won is in the model's own work."
     )
 
 

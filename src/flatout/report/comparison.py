@@ -197,7 +197,7 @@ def _doctor_speed(record: DoctorRecord) -> list[Measure]:
         Measure("waiting for data", wait_share_of(record), None, SHARE, False),
         Measure("step, data in memory", ceiling.resident_step_s if ceiling else None, None, SECONDS, False),
         Measure("loader alone, a batch", ceiling.loader_batch_s if ceiling else None, None, SECONDS, False),
-        Measure("most to win", ceiling.gain if ceiling else None, None, TIMES),
+        Measure("most to win", ceiling.known_gain if ceiling else None, None, TIMES),
     ]
     means = steps.means()
     if "wait" in means:

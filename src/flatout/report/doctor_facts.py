@@ -39,6 +39,10 @@ def _longer(part: float) -> str:
     return f"{SHARE.text(part)} longer"
 
 
+def _faster(times: float) -> str:
+    return f"{PLAIN.text(times)} times as fast" if times > 1 else "not faster beyond noise"
+
+
 def _plain(value: Any) -> str:
     return fact_text("", value)
 
@@ -81,6 +85,7 @@ ALONE: Mapping[str, tuple[str, Words]] = {
     "ceiling": ("the most to win was told", lambda how: {"replayed": "by replayed batches"}.get(how, str(how))),
     "compute_cpu_s": ("CPU of a step, data in memory", SECONDS.text),
     "slowdown": ("a step beside a busy process", _longer),
+    "one_thread_gain": ("a step computed by one thread", _faster),
     "sent_s": ("a step whose batch comes from a worker: more", SECONDS.text),
     "items_here_s": ("samples of a batch, made in the training thread", SECONDS.text),
     "collate_here_s": ("their collation there", SECONDS.text),

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 import flatout
-from flatout.doctor.record import DoctorRecord, LoaderFacts, Remedy
+from flatout.doctor.record import Ceiling, DoctorRecord, LoaderFacts, Remedy
 from flatout.doctor.rules.means import samples_per_s_of, wait_share_of
 from flatout.doctor.trial.together import settings_kept
 from flatout.report.doctor_charts import (
@@ -43,7 +43,8 @@ TORCH_DEFAULTS = {
 
 def doctor_page(record: DoctorRecord) -> Page:
     """The doctor's record in, its page out."""
-    gain, steps = None if record.ceiling is None else record.ceiling.gain, StepTable.of(record.steps)
+    gain = record.ceiling.known_gain if record.ceiling else None
+    steps = StepTable.of(record.steps)
     sections = [
         section("Warnings", [Words(tuple(clipped(text, 2000) for text in record.warnings[:MOST_LINES]))]),
         section("What to do", [_remedies(record.remedies)]),
@@ -113,10 +114,9 @@ def _alarm(record: DoctorRecord) -> str:
 
 def _facts(record: DoctorRecord, steps: StepTable) -> tuple[Fact, ...]:
     ceiling = record.ceiling
-    interval = "" if ceiling is None else f"{times_text(ceiling.low)} to {times_text(ceiling.high)}"
     return facts(
         [
-            ("most to win", times_text(max(1.0, ceiling.gain) if ceiling else None), interval),
+            ("most to win", *_most(ceiling)),
             ("waiting for data", SHARE.text(wait_share_of(record)), "of a step"),
             ("median step", SECONDS.text(steps.median_s()), f"{len(record.steps):,} steps"),
             ("speed", RATE.text(samples_per_s_of(record)), ""),
@@ -125,6 +125,15 @@ def _facts(record: DoctorRecord, steps: StepTable) -> tuple[Fact, ...]:
             ("observing cost", SHARE.text(record.overhead), "of a step"),
         ]
     )
+
+
+def _most(ceiling: Ceiling | None) -> tuple[str, str]:
+    """The gain and its interval; where that is too wide for one number, both ends and no middle."""
+    if ceiling is None:
+        return ABSENT, ""
+    ends = f"{times_text(ceiling.low)} to {times_text(ceiling.high)}"
+    gain = ceiling.known_gain
+    return (ends, "varied too much to say it closer") if gain is None else (times_text(gain), ends)
 
 
 def _remedies(remedies: Sequence[Remedy]) -> Table:

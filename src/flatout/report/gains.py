@@ -32,7 +32,8 @@ def gain_chart(remedies: Sequence[Remedy], ceiling: float | None) -> Chart | Non
     title = "Before and after"
     table = Table.of(["", "predicted", "measured", "95 % interval", ""], [_cells(remedy) for remedy in shown])
     told = "; ".join(f"{r[0].text}: predicted {r[1].text}, measured {r[2].text}" for r in table.rows)
-    key = "Rings are predicted, dots measured, with their interval. Dashed: what no data path can exceed."
+    key = "Rings are predicted, dots measured, with their interval."
+    key += " Dashed: what no data path can exceed." if ceiling is not None else ""
     return Chart(title, picture(title, told, bottom + BOTTOM, parts), table, key=key)
 
 

@@ -31,7 +31,7 @@ def measure_parts(base: LoaderSource, loader: DataLoader[Any], batch: Any, optim
 
     What fails is left out: this is somebody else's code where it was not meant to run.
     """
-    device = _device_of(optimiser)
+    device = device_of(optimiser)
     parts: tuple[Callable[[], dict[str, float]], ...] = (
         lambda: measure_here(base, loader),
         lambda: {} if loader.num_workers else {"hand_over_s": share_seconds(batch)},
@@ -143,7 +143,8 @@ def _typical(call: Callable[[], Any], clock: Callable[[], float]) -> float:
     return median(times)
 
 
-def _device_of(optimiser: Any) -> torch.device:
+def device_of(optimiser: Any) -> torch.device:
+    """Where the parameters of the model are."""
     groups = getattr(optimiser, "param_groups", None) or [{}]
     first = next(iter(groups[0].get("params", ())), None)
     return first.device if isinstance(first, torch.Tensor) else torch.device("cpu")

@@ -138,6 +138,19 @@ def slowdown_of(trace: Trace, phases: Phases) -> float | None:
     return min(max(0.0, ratio - 1.0), 1.0)
 
 
+def one_thread_of(trace: Trace, phases: Phases) -> float | None:
+    """How many times as fast one thread computes a step, 1 unless it was faster in each round; None: not known.
+
+    Threads that wait for each other are slow by chance, 2 to 300 times: no interval of a mean tells it.
+    """
+    many, one = (block_seconds(trace, name, phases, 0.0) for name in ("resident", "one_thread"))
+    rounds = sorted(many.keys() & one.keys())
+    if len(rounds) < REPLAYED_ROUNDS:
+        return None
+    ratios = [many[number] / one[number] for number in rounds]
+    return spread_of(ratios).middle if min(ratios) > 1.0 else 1.0
+
+
 def sent_of(trace: Trace, phases: Phases) -> float | None:
     """Seconds that a step takes more if its batches come ready from a worker; None: not known."""
     alone, sent = (block_seconds(trace, name, phases, 0.0) for name in ("resident", "sent"))

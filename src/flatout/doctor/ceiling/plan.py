@@ -16,13 +16,15 @@ from statistics import fmean, pstdev
 from time import perf_counter
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from flatout.doctor.ceiling.beside import BesideSource
-from flatout.doctor.ceiling.here import measure_parts
+from flatout.doctor.ceiling.here import device_of, measure_parts
 from flatout.doctor.ceiling.sent import sent_source
 from flatout.doctor.ceiling.shorter import CallSource, measure_shorter, padded_batches
 from flatout.doctor.ceiling.sources import LoaderSource, ResidentSource, Source, keep_batches
+from flatout.doctor.ceiling.threads import OneThreadSource
 from flatout.doctor.child.watch import WATCH
 
 LEAST_ROUNDS, MOST_ROUNDS = 3, 6
@@ -43,6 +45,8 @@ SHORT_EPOCH = 40
 """Epochs of fewer steps are measured whole: what happens between two of them belongs to a step ..."""
 EPOCH_S = 5.0
 """... unless they last longer: a dozen blocks of slow steps took four minutes, what is between is little."""
+THREAD_ROUNDS, THREADS_S = range(50, 54), 12.0
+"""Rounds, by numbers that no other series has, with one thread; none where they would take longer than this."""
 DRAIN_S = 2.0
 NUM_STARTS, STARTS_S = 3, 4.0
 """Epochs that are begun to see what that takes, if there is time: spawned workers import torch."""
@@ -164,6 +168,8 @@ def ceiling_blocks(
     yield from in_turns(sources, num_steps, step_s, range(num_rounds(step_s, num_steps, len(sources))))
     if sent:
         sent.close()
+    if has_time and torch.get_num_threads() > 1 and device_of(optimiser).type == "cpu":
+        yield from _thread_blocks(kept, step_s)
     WATCH.add(("alone", *_alone(base)))
     if not is_distributed():
         has_epochs = base.num_starts or not isinstance(loader.dataset, IterableDataset)  # a stream may not end
@@ -171,6 +177,14 @@ def ceiling_blocks(
             _start_anew(base)
         base.settle()
         yield from part_blocks(base, loader, kept, optimiser)
+
+
+def _thread_blocks(kept: list[Any], step_s: float) -> Iterator[Block]:
+    """All threads and one in turns: beside other programs two were 30 times as slow as one."""
+    num_steps = max(LEAST_STEPS, min(math.ceil(BLOCK_S / step_s), MOST_STEPS))
+    sources = [ResidentSource(kept), OneThreadSource(kept)]
+    if len(THREAD_ROUNDS) * len(sources) * (num_steps + 2) * step_s <= THREADS_S:
+        yield from in_turns(sources, num_steps, step_s, THREAD_ROUNDS)
 
 
 def _start_anew(base: LoaderSource) -> None:

@@ -35,6 +35,7 @@ def gather_facts(session: Session) -> dict[str, Any]:
         "torch": torch.__version__,
         "overwritten": FILES.overwritten,
         "late_files": FILES.late,
+        "open_files": FILES.still_open,
         "unpacked_s": HAND_OVER.unpacked_s,
         "num_unpacked": HAND_OVER.num_unpacked,
         "row_s": _row_seconds(),

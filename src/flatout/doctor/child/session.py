@@ -269,7 +269,7 @@ class Session:
         if self.make_plan is not None and not WATCH.log.is_lost:  # nobody could read what it measures
             self._plan = self.make_plan(self)
         self._next_block()
-        FILES.is_late = True
+        _safely(FILES.begin_late)
 
     def _enter_block_step(self) -> None:
         block = self.block

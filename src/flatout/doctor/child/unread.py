@@ -86,7 +86,8 @@ def _larger_than(num_samples: int, primary: DataLoader[Any]) -> list[Counted]:
 
 def _counted(loader: DataLoader[Any], primary: DataLoader[Any]) -> Counted | None:
     try:
-        is_shuffled = type(_sampler_of(loader)) in KNOWING
+        sampler = _sampler_of(loader)
+        is_shuffled = type(sampler) in KNOWING and not _reads_in_order(sampler)
         return Counted(weakref.ref(loader), key_of(loader), _num_drawn(loader, primary), is_shuffled)
     except Exception:  # from code of the script's, or of a loader that is only half made
         return None
@@ -97,12 +98,19 @@ def _num_drawn(loader: DataLoader[Any], primary: DataLoader[Any]) -> int:
     dataset: Any = loader.dataset
     if isinstance(dataset, IterableDataset):
         return 0
+    if _reads_in_order(sampler) and not _reads_in_order(_sampler_of(primary)):
+        return 0  # read in order while the training shuffles: for an evaluation
     if type(sampler) in KNOWING:
         return len(sampler)
-    if type(sampler) is SequentialSampler and type(_sampler_of(primary)) is not SequentialSampler:
-        return 0  # read in order while the training shuffles: for an evaluation
     is_alike = type(dataset) is type(primary.dataset)
     return len(dataset) if is_alike else 0
+
+
+def _reads_in_order(sampler: Any) -> bool:
+    """What ranks share may be in order, too: `DistributedSampler(..., shuffle=False)`."""
+    if type(sampler) is DistributedSampler:
+        return not sampler.shuffle
+    return type(sampler) is SequentialSampler
 
 
 def _sampler_of(loader: DataLoader[Any]) -> Any:

@@ -116,17 +116,17 @@ def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSetting
         f"{path} was written while batches were replayed: its weights and losses are no results, do not use it"
         for path in trace.facts.get("late_files") or ()
     ]
+    found += [
+        f"{path} went on being written while batches were replayed: what it holds since then is no result"
+        for path in _gone_on(trace)
+    ]
     found += [f"a measurement after the observed steps failed: {why}" for why in trace.failures]
     if trace.unread is not None:
         found.append(_why_unsure(trace, *trace.unread))
     if ended.code and not ended.was_interrupted and not steps.steps:
         return found  # its own error is the news
     if not trace.nexts:
-        found.append(
-            "no batch of a torch.utils.data.DataLoader was read where the script trains; those are what the "
-            "doctor watches. Next: let the loop take its batches from one and look again; a training with "
-            "flatout's own loader keeps its times itself: flatout report RUN"
-        )
+        found.append(_why_unread(trace))
     elif trace.train_number is None:
         found.append(_why_untrained(trace))
     elif len(steps.steps) < MIN_STEPS:
@@ -143,6 +143,19 @@ def _warnings(trace: Trace, steps: Steps, ended: Ended, settings: ObserveSetting
     return found
 
 
+def _gone_on(trace: Trace) -> list[str]:
+    """Files that were open when the replay began, and are of another size now."""
+    late, known = trace.facts.get("late_files") or (), trace.facts.get("open_files") or {}
+    return [path for path, size in known.items() if path not in late and _size_of(Path(path)) != size]
+
+
+def _size_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
+
+
 def _why_unsure(trace: Trace, own: int, larger: int) -> str:
     """A larger loader waited while the steps were looked at, or is waiting still."""
     told = f"the steps are those of a loader with {own:,} samples; one with {larger:,} was made and not read"
@@ -154,6 +167,20 @@ def _why_unsure(trace: Trace, own: int, larger: int) -> str:
     return (
         f"{told} from yet: they may have been its warm-up, and it was waited for. If they are the training, "
         "look again with fewer --steps: the more are wanted, the longer such a loader is waited for"
+    )
+
+
+def _why_unread(trace: Trace) -> str:
+    """No batch came: from another source than a loader, or because nothing was trained here at all."""
+    if not any(span.phase in ("backward", "optimiser") for span in trace.spans):
+        return (
+            "nothing was seen: the script read no batch of a torch.utils.data.DataLoader, ran no backward "
+            "and no optimiser. Next: give the script that trains; one that trains in a forked child is not seen"
+        )
+    return (
+        "no batch of a torch.utils.data.DataLoader was read where the script trains; those are what the "
+        "doctor watches. Next: let the loop take its batches from one and look again; a training with "
+        "flatout's own loader keeps its times itself: flatout report RUN"
     )
 
 

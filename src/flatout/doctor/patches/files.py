@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ MAX_NAMED = 20
 MAX_MADE = 10_000
 FLAGS = os.O_WRONLY | os.O_RDWR
 PSEUDO = ("/proc/", "/dev/", "/sys/")
+STANDARD_ERROR = 2
 COMPILED = ".pyc"
 """In the name of what the interpreter itself writes, first under a longer name."""
 
@@ -27,6 +30,8 @@ class Files:
         """Batches are replayed or remedies tried: weights and losses are no longer those of a training."""
         self.late: list[str] = []
         """What was written since."""
+        self.still_open: dict[str, int] = {}
+        """What was open for writing by then, with its size: a log that goes on."""
         self.is_on = False
         self._own = ""
         self._made: set[str] = set()
@@ -38,6 +43,11 @@ class Files:
         if not self.is_on:
             sys.addaudithook(self._audit)
         self.is_on = True
+
+    def begin_late(self) -> None:
+        """Whatever is written from here on is no result."""
+        self.is_late = True
+        self.still_open = {path: size for path, size in open_to_write() if not path.startswith(self._own)}
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open":
@@ -93,6 +103,24 @@ class Files:
             return
         if len(self.late) < MAX_NAMED:
             self.late.append(path)
+
+
+def open_to_write() -> Iterator[tuple[str, int]]:
+    """Files that this process has open for writing, and their sizes, beside what it prints; Linux only."""
+    folder = Path("/proc/self/fd")
+    handles = [int(each.name) for each in folder.iterdir()] if folder.is_dir() else []
+    for handle in sorted(handles):
+        with suppress(OSError):  # the one that listed them is closed
+            known, path = os.fstat(handle), str((folder / str(handle)).readlink())
+            is_file = stat.S_ISREG(known.st_mode) and known.st_nlink and not path.startswith(PSEUDO)
+            if handle > STANDARD_ERROR and is_file and _flags_of(handle) & FLAGS:
+                yield path, known.st_size
+
+
+def _flags_of(handle: int) -> int:
+    import fcntl  # not on Windows, where nothing is listed
+
+    return fcntl.fcntl(handle, fcntl.F_GETFL)
 
 
 FILES = Files()

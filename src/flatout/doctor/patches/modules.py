@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from flatout.doctor.patches.frames import users_place
+
 COUNTED_STEPS = range(2, 5)
 """Steps, from 0, whose module calls are counted one by one; they are part of the warm-up."""
 
@@ -31,6 +33,8 @@ class Calls:
         self._held: dict[tuple[int, int], tuple[nn.Module, Any, list[float]]] = {}
         self.repeats: dict[int, tuple[nn.Module, int, float]] = {}
         """By module: the module, calls beyond the first, and their seconds."""
+        self._places: dict[int, tuple[str, int]] = {}
+        """By module: the user's line that called it again."""
         self.num_steps = 0
         self.keeps = False
         """Whether outermost calls are kept."""
@@ -43,7 +47,10 @@ class Calls:
 
     def add(self, module: nn.Module, given: Any, seconds: float) -> None:
         """One call of one module."""
-        self._held.setdefault((id(module), id(given)), (module, given, []))[2].append(seconds)
+        times = self._held.setdefault((id(module), id(given)), (module, given, []))[2]
+        times.append(seconds)
+        if len(times) > 1:
+            self._places[id(module)] = users_place()
         self.has_attention = self.has_attention or "attention" in type(module).__name__.lower()
         self.is_compiled = self.is_compiled or is_compiled(module)
         self.is_autocast = self.is_autocast or torch.is_autocast_enabled(_device_type(given))
@@ -63,6 +70,7 @@ class Calls:
         """Another training begins: what was counted in the one before is not its own."""
         self._held.clear()
         self.repeats.clear()
+        self._places.clear()
         self.num_steps = 0
 
     def worst(self) -> dict[str, Any] | None:
@@ -70,14 +78,14 @@ class Calls:
         if not self.repeats or not self.num_steps:
             return None
         module, number, seconds = max(self.repeats.values(), key=lambda each: each[2])
+        file, line = self._places.get(id(module), ("", 0))
         module = getattr(module, "_orig_mod", module)  # what torch.compile wraps
-        code = getattr(type(module).forward, "__code__", None)
         return {
             "module": type(module).__name__,
             "calls_per_step": 1 + number / self.num_steps,
             "seconds_per_step": seconds / self.num_steps,
-            "file": code.co_filename if code else "",
-            "line": code.co_firstlineno if code else 0,
+            "file": file,
+            "line": line,
         }
 
 

@@ -6,12 +6,15 @@ from collections.abc import Callable
 
 from flatout.doctor.record import Remedy
 from flatout.doctor.rules.case import Case
-from flatout.doctor.rules.words import count, duration, place, share
+from flatout.doctor.rules.words import count, duration, place, share, times
 from flatout.loader.platform import suggest_batch_size
 from flatout.units import bytes_text
 
 SCALING = 0.85
 """What a further core adds to a computation that is spread over all of them, against a core of its own."""
+ONE_PAYS = 1.2
+"""From here on one thread is advised. Several are seldom so much slower, unless steps are tiny or others busy:
+then each waits at the end of every operation for one that has no core."""
 BUSY = 0.8
 """Utilisation of the device below which it waits for the host."""
 HEADROOM = (0.1, 0.2)
@@ -36,7 +39,7 @@ def advise_once(case: Case) -> Remedy | None:
     if spent_s < 0.03 * case.step_s:
         return None
     file = str(found.get("file") or "")
-    where = f" ({place(file, int(found.get('line') or 0))})" if file and "site-packages" not in file else ""
+    where = f" ({place(file, int(found.get('line') or 0))})" if file else ""
     return Remedy(
         name="forward_once",
         evidence=f"{name} runs forward {calls:.3g} times a step{where}; "
@@ -49,11 +52,28 @@ def advise_once(case: Case) -> Remedy | None:
 
 
 def advise_threads(case: Case) -> Remedy | None:
+    """One thread where several are in each other's way; all cores where one thread computes."""
+    gain = case.facts.one_thread_gain or 1.0
+    if gain >= ONE_PAYS:
+        return Remedy(
+            name="threads",
+            evidence=f"{case.facts.num_threads} threads compute a step; one alone was {times(gain)} as fast, "
+            "with batches from memory",
+            predicted_gain=case.gain_without(_core_s(case) * (1 - 1 / gain)),
+            cost="none; sums are rounded in another order",
+            how="torch.set_num_threads(1), or OMP_NUM_THREADS=1 in the environment",
+            settings={"num_threads": 1},
+            changes_results=True,
+        )
+    return _advise_more_threads(case)
+
+
+def _advise_more_threads(case: Case) -> Remedy | None:
     """All cores for a model on the CPU, where one thread computes."""
     threads, cores = case.facts.num_threads, case.machine.num_cores
     if case.is_on_gpu or threads is None or threads >= cores or case.loader.num_workers or case.is_crowded:
         return None
-    core_s = case.seconds["forward"] + case.seconds["backward"] + case.seconds["optimiser"]
+    core_s = _core_s(case)
     # Threads beside each other slow each other down, as processes do.
     speed = (threads + SCALING * (cores - threads)) / (threads * (1 + case.slowdown * (cores - threads)))
     saved_s = core_s * (1 - 1 / max(1.0, speed))
@@ -67,6 +87,11 @@ def advise_threads(case: Case) -> Remedy | None:
         settings={"num_threads": cores},
         changes_results=True,
     )
+
+
+def _core_s(case: Case) -> float:
+    """Seconds of a step that are spread over threads."""
+    return case.seconds["forward"] + case.seconds["backward"] + case.seconds["optimiser"]
 
 
 def advise_precision(case: Case) -> Remedy | None:

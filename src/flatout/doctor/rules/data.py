@@ -192,7 +192,11 @@ def _evidence_of_making(case: Case) -> str:
     found = costliest(case)
     if found is None:
         return text
-    return f"{text}; {found.name} ({place(*found.users_line)}) {duration(found.seconds_per_batch)} of it"
+    # It was looked at now and then: that may come to more than what was timed.
+    seconds = min(
+        found.seconds_per_batch, sum(case.loader.seconds.get(each, 0.0) for each in ("fetch", "prepare"))
+    )
+    return f"{text}; {found.name} ({place(*found.users_line)}) {duration(seconds)} of it"
 
 
 def _reading_and_preparing(case: Case) -> str:

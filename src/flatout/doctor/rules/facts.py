@@ -74,6 +74,8 @@ class Facts:
     """torch.get_num_threads()."""
     compute_cpu_s: float | None = None
     """CPU seconds of the training process in a step with resident batches."""
+    one_thread_gain: float | None = None
+    """How many times as fast one thread computes a step with resident batches; 1 where that may be noise."""
     has_attention: bool | None = None
     """There is an attention module."""
     evaluations: float | None = None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flatout.doctor.ceiling.measure import is_replayed, resident_seconds, sent_of, slowdown_of
+from flatout.doctor.ceiling.measure import is_replayed, one_thread_of, resident_seconds, sent_of, slowdown_of
 from flatout.doctor.steps.cut import Steps, inside
 from flatout.doctor.steps.epochs import epochs_of
 from flatout.doctor.steps.loaders import Made, Sampled, mean_of
@@ -34,6 +34,7 @@ def facts_of(
         "compute_cpu_s": found[1] if found else None,
         "slowdown": slowdown_of(trace, phases),
         "sent_s": sent_of(trace, phases),
+        "one_thread_gain": one_thread_of(trace, phases),
         "ceiling": "replayed" if is_replayed(trace) else "from waits",
     }
     epochs = epochs_of(trace, steps)

@@ -18,6 +18,13 @@ FILL_BATCHES = 16
 LOADER_SETTINGS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
 
 
+class Tried(DataLoader[Any]):
+    """A loader with a number of workers that is the doctor's: torch's warning of it would seem the script's."""
+
+    def check_worker_number_rationality(self) -> None:
+        """Said at the making and at each epoch; how it does is measured."""
+
+
 def changed_loader(loader: DataLoader[Any], settings: Mapping[str, Any], folder: Path) -> DataLoader[Any]:
     """A loader as the script would have it with `settings`; see `Remedy.settings` for their names.
 
@@ -27,17 +34,17 @@ def changed_loader(loader: DataLoader[Any], settings: Mapping[str, Any], folder:
     dataset, given = loader.dataset, _picked(loader, settings)
     if settings.get("cache"):
         filled, given["batch_sampler"] = _filled(loader, folder)
-        return DataLoader(filled, **given)
+        return Tried(filled, **given)
     if isinstance(dataset, IterableDataset):
         size = settings.get("batch_size", loader.batch_size)
-        return DataLoader(dataset, batch_size=size, drop_last=loader.drop_last, **given)
+        return Tried(dataset, batch_size=size, drop_last=loader.drop_last, **given)
     if "batch_size" in settings:
         given["batch_sampler"] = BatchSampler(loader.sampler, settings["batch_size"], loader.drop_last)
     elif loader.batch_sampler is not None:
         given["batch_sampler"] = loader.batch_sampler
     else:
         given |= {"batch_size": None, "sampler": loader.sampler}
-    return DataLoader(dataset, **given)
+    return Tried(dataset, **given)
 
 
 def _picked(loader: DataLoader[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
