@@ -56,6 +56,18 @@ def test_no_flattened_section_hides_a_key() -> None:
             {"manifest": {"train": "t.json"}, "train_ds": {"batch_size": 8}},
         ),
         ({"model": {"train_ds": {"manifest_filepath": "t.json"}}}, {"manifest": {"train": "t.json"}}),
+        (
+            {"train_ds": {"tarred_audio_filepaths": "t_{0..3}.tar"}},
+            {"tarred_audio_filepaths": "t_{0..3}.tar"},
+        ),
+        (
+            {
+                "train_ds": {"tarred_audio_filepaths": ["a.tar", "b.tar"]},
+                "validation_ds": {"tarred_audio_filepaths": None},
+                "test_ds": {"tarred_audio_filepaths": "c.tar"},
+            },
+            {"tarred_audio_filepaths": ["a.tar", "b.tar", "c.tar"]},
+        ),
         ({"model": {"dim": 64}}, {"model": {"dim": 64}}),
         ({"val_ds": {"ims_per_gpu": 2}}, {"validation_ds": {"batch_size": 2}}),
         ({"fields": {"verbose": {"kind": "label"}}}, {"fields": {"verbose": {"kind": "label"}}}),

@@ -42,6 +42,13 @@ def test_a_rank_that_failed_before_another_was_stopped_is_a_crash() -> None:
     assert exit_of(ended(0), exits, stopped(5.0)).code == 1
 
 
+def test_a_script_that_did_not_listen_was_killed_by_us() -> None:
+    killed = Ended(LAUNCHER, 137, (), 1.0, was_interrupted=True, was_killed=True)
+    assert "did not end within 20 s" in (exit_of(killed, {}, stopped(5.0)).error or "")
+    assert exit_of(killed, {LAUNCHER: told("ValueError: mine", 3.0)}, []).error == "ValueError: mine"
+    assert exit_of(ended(137), {}, []).error == "ended by signal 9"
+
+
 CHILD_FAILED = """Traceback (most recent call last):
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 ======================================================

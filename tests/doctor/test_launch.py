@@ -36,11 +36,13 @@ def test_a_script_that_is_to_run_to_its_end_is_asked_twice(
     for number in range(num_asked):
         signals.insist()
         assert ended == [], number
+        assert not signals.have_killed
         signals._pass_on(signal.SIGTERM, None)
     signals.insist()
     assert ended == [deaf]
     assert deaf.heard == [signal.SIGTERM] * num_asked
     assert signals.were_sent
+    assert signals.have_killed
 
 
 @pytest.mark.parametrize("has_own", [True, False])

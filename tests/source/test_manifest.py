@@ -191,6 +191,8 @@ def test_tarred_audio(tmp_path: Path) -> None:
         files[2].read_bytes(Limits())
     assert manifest.keys.to_pylist() == ["1.wav", "0.wav", "2.wav"]
     assert manifest.path_columns == ("audio_filepath",)
+    assert not any("base_path" in note for note in manifest.notes)
+    assert any("base_path" in note for note in read(path).notes)
     assert manifest.take([1]).rows([0])[0].values["audio_filepath"] == files[1]
     named = read(path, tarred_audio_filepaths="audio_0.tar", fields={"s": SignalField(column="audio_filepath")})
     assert named.tar is not None

@@ -19,6 +19,7 @@ RENAMED: dict[str, str] = {
     "data_dir": "manifest",
     "manifest_filepath": "manifest",
     **{f"{section}.manifest_filepath": f"manifest.{split}" for section, split in _SPLIT_SECTIONS.items()},
+    **{f"{section}.tarred_audio_filepaths": "tarred_audio_filepaths" for section in _SPLIT_SECTIONS},
     # batches
     **_LOADER,
     **{f"{section}.{old}": f"{section}.{new}" for section in _SPLIT_SECTIONS for old, new in _LOADER.items()},
@@ -43,6 +44,9 @@ RENAMED: dict[str, str] = {
     "verbose": "monitor.verbose",
 }
 """Other spelling -> canonical name, both as dotted paths."""
+
+JOINED: Path = ("tarred_audio_filepaths",)
+"""NeMo names the tars of each split, and one list has them all: a manifest's rows say which they are in."""
 
 FLATTENED = ("hardware", "data_cache", "trainer")
 """Sections whose keys belong to the top level."""
@@ -90,7 +94,9 @@ def translate(layer: Layer, findings: Findings) -> Layer:
         if (lower := _lower_end(path, value)) is not None:
             findings.notes.append(f"{dotted(written)}: {value} is a range; took {lower}")
             value = lower
-        if other := _conflict(path, value, spelled, values):
+        if path == JOINED and path in spelled:
+            value = _joined(lookup(values, path), value)
+        elif other := _conflict(path, value, spelled, values):
             findings.problems.append(
                 f"{layer.describe(key)}: '{dotted(other)}' and '{dotted(written)}' both set "
                 f"'{dotted(path)}' and differ; keep one of them"
@@ -98,6 +104,12 @@ def translate(layer: Layer, findings: Findings) -> Layer:
         put(values, path, value)
         spelled[path] = written
     return replace(layer, values=values, spelled=spelled)
+
+
+def _joined(before: Any, value: Any) -> list[Any]:
+    """Both, as lists or alone, each of them once."""
+    lists = [each if isinstance(each, list) else [each] for each in (before, value)]
+    return list(dict.fromkeys([each for one in lists for each in one if each is not None]))
 
 
 def _lower_end(path: Path, value: Any) -> int | None:

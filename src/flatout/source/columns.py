@@ -19,6 +19,9 @@ from flatout.source.series import is_dicom_folder
 NUM_LOOKED_AT = 50
 """Values of a column that are looked at."""
 
+NOWHERE = ": see base_path"
+"""How a note ends on paths that lead nowhere."""
+
 _SUFFIX = re.compile(r"\.[a-z][a-z0-9]{0,7}(\.gz)?")
 
 
@@ -69,9 +72,7 @@ def find_path_columns(table: pa.Table, base: Path, allow_outside: bool = False) 
         if _are_paths(values, num_files, base, allow_outside):
             found.append(name)
             if not num_files and not _any_series(values, base, allow_outside):
-                notes.append(
-                    f"none of the first {len(values)} paths of '{name}' exists below {base}: see base_path"
-                )
+                notes.append(f"none of the first {len(values)} paths of '{name}' exists below {base}{NOWHERE}")
     return found, notes
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from flatout.config.fields import AnyField
 from flatout.config.source import SourceSettings
 from flatout.errors import ManifestError, SampleError
+from flatout.source.columns import NOWHERE
 from flatout.source.digests import digest_rows
 from flatout.source.key_rule import KeyRule
 from flatout.source.keys import ID_NAMES, choose_keys
@@ -151,7 +152,8 @@ def read_manifest(source: SourceSettings) -> Manifest:
         column = _audio_column(joined.table, fields)
         tars = expand_tars(source.tarred_audio_filepaths, joined.base)
         tar, tar_notes = index_tars(joined.table, column, tars, *_parts_of_files(parts, joined.base, source))
-        notes += tar_notes
+        # The names of members lead nowhere beside the tars, and what is missing in these was just noted.
+        notes = [note for note in notes if not note.endswith(NOWHERE)] + tar_notes
         joined = replace(joined, path_columns=tuple(dict.fromkeys([column, *joined.path_columns])))
     # Where fields are guessed one may have the name of a guess, whose column is another.
     settled = {} if source.guesses_fields else fields

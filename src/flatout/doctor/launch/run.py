@@ -67,6 +67,8 @@ class Ended:
     looks: tuple[Look, ...]
     seconds: float
     was_interrupted: bool
+    was_killed: bool = False
+    """By us, since it did not listen."""
 
 
 def launch(
@@ -102,7 +104,8 @@ def launch(
             end_all(process)
             process.wait()
     code = process.returncode if process.returncode >= 0 else 128 - process.returncode
-    return Ended(process.pid, code, tuple(looks.taken), perf_counter() - start, signals.were_sent)
+    seconds = perf_counter() - start
+    return Ended(process.pid, code, tuple(looks.taken), seconds, signals.were_sent, signals.have_killed)
 
 
 def _environment(folder: Path) -> dict[str, str]:
@@ -120,6 +123,7 @@ class _Signals:
         self._before: dict[int, Any] = {}
         self._since: float | None = None
         self.were_sent = False
+        self.have_killed = False
 
     def __enter__(self) -> _Signals:
         if threading.current_thread() is threading.main_thread():
@@ -143,6 +147,7 @@ class _Signals:
     def insist(self) -> None:
         """End a script that does not listen."""
         if self._since is not None and perf_counter() - self._since > GRACE_S:
+            self.have_killed = True
             end_all(self._process)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flatout.doctor.launch.run import Ended
+from flatout.doctor.launch.run import GRACE_S, Ended
 from flatout.doctor.record import Exit
 from flatout.doctor.steps.trace import Trace
 
@@ -42,6 +42,8 @@ def exit_of(ended: Ended, exits: Mapping[int, Told], traces: Sequence[Trace]) ->
     error = own[0]["error"] if own else None
     if error is not None and (killed := _killed(error)) is not None:
         error = f"{error.rstrip()}\n{killed.text}"
+    if error is None and ended.was_killed:
+        error = f"it did not end within {GRACE_S:.0f} s after it was asked to, so it was killed"
     if error is None and ended.code > 128:
         error = f"ended by signal {ended.code - 128}"
     return Exit(ended.code, False, error)
