@@ -34,7 +34,7 @@ from flatout.loader import FastDataLoader
 from flatout.train import Sample, TaskData, fit
 from flatout.train.accumulation import ExactAccumulation
 from flatout.train.checkpoints import KeepBest, KeepLast, StopEarly
-from flatout.train.optimiser import FollowRate
+from flatout.train.optimiser import FollowFused, FollowRate
 from flatout.train.progress import EpochEnds
 from flatout.train.randomness import StepSeed
 from flatout.train.task import BUILT_IN, load_task
@@ -226,7 +226,7 @@ def test_all_that_watches_by_default_is_counted(config: dict[str, Any], tmp_path
     seen = Seen()
     fit({**config, "output_dir": str(tmp_path), "num_workers": 1, "epochs": 1}, callbacks=[seen])
     assert set(MONITORS) <= seen.kinds
-    works = {ExactAccumulation, FollowRate, KeepBest, KeepLast, StepSeed, StopEarly}
+    works = {ExactAccumulation, FollowFused, FollowRate, KeepBest, KeepLast, StepSeed, StopEarly}
     others = {kind for kind in seen.kinds - set(MONITORS) if kind.__module__.startswith("flatout.")}
     assert others - works == {EpochEnds}  # a line an epoch
 
