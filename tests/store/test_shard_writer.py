@@ -22,7 +22,7 @@ from hypothesis.extra import numpy as hnp
 
 from flatout.errors import SampleError, StoreCorruptError
 from flatout.source import hash_key
-from flatout.store import checks, gather, layout, past_cache, shard_writer
+from flatout.store import checks, column, layout, past_cache, shard_writer
 from flatout.store.encode import encode, restore
 from flatout.store.shard_reader import ShardReader
 from flatout.store.shard_writer import EncodedSample, ShardWriter
@@ -192,10 +192,10 @@ def test_short_writes_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert save(FIELDS, samples, tmp_path / "short").path.read_bytes() == expected
 
 
-def test_samples_around_the_size_that_is_joined(tmp_path: Path) -> None:
+def test_samples_around_the_sizes_of_memory(tmp_path: Path) -> None:
     spec = FieldSpec("x", "array", "uint8", (None,))
-    most, large = gather.GATHER_BYTES, gather.LARGE_BYTES
-    sizes = (most + 7, 0, 3, most, 0, large, large - 1, large + 1, 1, most, *[400_000] * 5, large - 1)
+    most, large, small = column.SLAB_BYTES, column.LARGE_BYTES, column.SMALL_BYTES
+    sizes = (most + 7, 0, 3, most, 0, large, small, small - 1, large + 1, 1, most, *[400_000] * 5, large - 1)
     samples = [{"x": np.full(size, number, np.uint8)} for number, size in enumerate(sizes)]
     shard = save((spec,), samples, tmp_path)
     for row, arrays in enumerate(samples):

@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import psutil
 
 from flatout.bench.cases import CASES
 from flatout.config import Config, load_config
 from flatout.source import SampleMaker, scan_rows
+from flatout.store.column import Column, Slabs
 from flatout.store.files import sync_file
-from flatout.store.gather import joined
 from flatout.store.job import Job as PrepareJob
 from flatout.store.job import job_from_config
 from flatout.store.prepare import PrepareOptions, prepare
@@ -24,7 +25,7 @@ from flatout.store.process import WorkerProcess
 from flatout.store.reader import StoreReader
 from flatout.store.shard_file import write_hashed
 from flatout.store.task import SHARD_BYTES, make_samples
-from flatout.types import Array, Row
+from flatout.types import Row
 
 if TYPE_CHECKING:
     from flatout.bench.job import Job
@@ -115,17 +116,17 @@ def plan_bare(job: Job) -> Work:
     folder.mkdir()
 
     def work() -> dict[str, Any]:
-        kept: list[Array] = []
-        num_bytes = 0
+        slabs = Slabs()
+        kept = Column(slabs)
         synced = []
         with ThreadPoolExecutor(1) as disk:
             for number, row in enumerate(rows, start=1):
-                made = [array for _, sample in make_samples(found.maker, row) for array in sample.values()]
-                kept += made
-                num_bytes += sum(array.nbytes for array in made)
-                if num_bytes >= SHARD_BYTES or number == len(rows):
+                for _, sample in make_samples(found.maker, row):
+                    for array in sample.values():
+                        kept.append(np.asarray(array, order="C"))
+                if kept.num_bytes >= SHARD_BYTES or number == len(rows):
                     synced.append(disk.submit(_write_synced, folder / str(number), kept))
-                    kept, num_bytes = [], 0
+                    kept = Column(slabs)
         for each in synced:
             each.result()
         return {}
@@ -133,9 +134,10 @@ def plan_bare(job: Job) -> Work:
     return work
 
 
-def _write_synced(path: Path, arrays: Sequence[Array]) -> None:
-    """A new file of these arrays, on the disk."""
-    write_hashed(path, (array.view("u1").data for array in joined(arrays)), safe=False, past_cache=True)
+def _write_synced(path: Path, kept: Column) -> None:
+    """A new file of these bytes, on the disk."""
+    write_hashed(path, (buffer.data for buffer in kept.buffers()), safe=False, past_cache=True)
+    kept.clear()
     with open(path, "rb+") as file:
         sync_file(file.fileno())
 

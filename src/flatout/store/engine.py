@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from flatout.config import Config
 from flatout.source import SampleMaker
+from flatout.store.column import Slabs
 from flatout.store.pool import LocalPool
 from flatout.store.specify import Forms
 from flatout.store.task import BadRow, Receipt, ShardTask, Task, TaskSetup, describe
@@ -55,8 +56,9 @@ class InCaller:
         return describe(maker, rows)
 
     def run(self, setup: TaskSetup, tasks: Sequence[Task], on_rows: Callable[[int], None]) -> Iterator[Receipt]:
+        slabs = Slabs()
         for task in tasks:
-            made = ShardTask(setup, task.number)
+            made = ShardTask(setup, task.number, slabs=slabs)
             teller = _Teller(on_rows)
             for start in range(0, task.num_rows, FED_ROWS):
                 made.feed(task.rows(start, min(start + FED_ROWS, task.num_rows)), teller.look)

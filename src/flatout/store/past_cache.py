@@ -23,9 +23,9 @@ PIECE_BYTES = 1 << 20
 
 
 def in_pieces(buffers: Iterable[memoryview]) -> Iterator[memoryview]:
-    """The same bytes in the same order, from aligned memory; all pieces but the last are whole.
+    """The same bytes in the same order, from aligned memory; all pieces but the last are whole blocks.
 
-    A piece holds until the next one is asked for.
+    What is aligned already is not copied. A piece holds until the next one is asked for.
     """
     memory = np.empty(PIECE_BYTES + BLOCK_BYTES, np.uint8)
     start = -memory.ctypes.data % BLOCK_BYTES
@@ -33,6 +33,13 @@ def in_pieces(buffers: Iterable[memoryview]) -> Iterator[memoryview]:
     filled = 0
     for buffer in buffers:
         rest = np.frombuffer(buffer, np.uint8)  # NumPy copies without the interpreter's lock
+        if rest.size >= BLOCK_BYTES and not filled % BLOCK_BYTES and not rest.ctypes.data % BLOCK_BYTES:
+            if filled:
+                yield piece[:filled].data
+            filled, whole = 0, rest.size - rest.size % BLOCK_BYTES
+            for at in range(0, whole, PIECE_BYTES):
+                yield rest[at : min(at + PIECE_BYTES, whole)].data
+            rest = rest[whole:]
         while rest.size:
             some = rest[: PIECE_BYTES - filled]
             piece[filled : filled + some.size] = some

@@ -6,6 +6,7 @@ order, hashed on the way. The file is checked through libhdf5 before it gets its
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,10 +17,10 @@ import numpy as np
 
 from flatout.store import checks, layout, past_cache
 from flatout.store.block import EncodedBlock
+from flatout.store.column import Column, Slabs
 from flatout.store.compress import compress
 from flatout.store.encode import encode, largest_error
 from flatout.store.files import sync_file, sync_folder, temporary_beside
-from flatout.store.gather import joined
 from flatout.store.metadata import FORMAT_VERSION, ShardMeta
 from flatout.store.shard_file import check_through_libhdf5, in_file_order, write_hashed
 from flatout.store.skeleton import DatasetPlan, Skeleton, lay_out
@@ -70,9 +71,9 @@ class EncodedSample:
 
 
 class ShardWriter:
-    """Collects encoded samples; `write` makes the file. `safe=False` (benchmarks only) skips all checks."""
+    """Collects encoded samples; `write` makes the file, once. `safe=False` (benchmarks only) checks nothing."""
 
-    def __init__(self, fields: Sequence[FieldSpec], *, safe: bool = True) -> None:
+    def __init__(self, fields: Sequence[FieldSpec], *, safe: bool = True, slabs: Slabs | None = None) -> None:
         self.fields = fields
         self.num_bytes = 0
         self.largest_errors = {spec.name: 0.0 for spec in fields if spec.encoding != "none"}
@@ -81,8 +82,10 @@ class ShardWriter:
         self._hashes: list[int] = []
         self._parts: list[int] = []
         self._digests: list[int] = []
-        self._samples: dict[str, list[Array]] = {spec.name: [] for spec in fields}
-        """A sample each, or a block of them where the field is plain."""
+        slabs = slabs or Slabs()
+        self._columns = {spec.name: Column(slabs) for spec in fields if spec.compression == "none"}
+        self._samples: dict[str, list[Array]] = {s.name: [] for s in fields if s.compression != "none"}
+        self._shapes: dict[str, list[tuple[int, ...]]] = {s.name: [] for s in fields if s.is_ragged}
         self._scales: dict[str, list[tuple[float, float]]] = {spec.name: [] for spec in fields}
         self._crcs: dict[str, list[int]] = {spec.name: [] for spec in fields}
         self._padded = [spec for spec in fields if spec.is_ragged and spec.compression != "none"]
@@ -126,13 +129,19 @@ class ShardWriter:
         self._parts.append(sample.part)
         self._digests.append(sample.digest() if self._safe else 0)
         for name, array in sample.stored.items():
-            self._samples[name].append(array)
+            (self._columns.get(name) or self._samples[name]).append(array)
             self._crcs[name].append(sample.crcs[name])
+        for name, shapes in self._shapes.items():
+            shapes.append(sample.stored[name].shape)
         for name, scale in sample.scales.items():
             self._scales[name].append(scale)
         for name in self._longest:
             self._longest[name] = max(self._longest[name], sample.stored[name].size)
         self.num_bytes += sample.num_bytes
+
+    def room(self, name: str, num_bytes: int) -> Array | None:
+        """Where the next bytes of a plain field will stand; a block that is made there need not be copied."""
+        return self._columns[name].room(num_bytes)
 
     def append_block(self, block: EncodedBlock) -> None:
         """Keep a block of encoded samples; all fields are plain."""
@@ -141,7 +150,7 @@ class ShardWriter:
         self._parts += [-1] * len(block.keys)
         self._digests += block.digests
         for name, array in block.stored.items():
-            self._samples[name].append(array)
+            self._columns[name].append(array)
             self._crcs[name] += block.crcs[name]
         self.num_bytes += block.num_bytes
 
@@ -172,6 +181,9 @@ class ShardWriter:
             with suppress(OSError):
                 temporary.unlink()
             raise
+        finally:
+            for column in self._columns.values():
+                column.clear()
         meta = ShardMeta(
             file=f"{number:06d}-{digest[:16]}.h5",
             blake3=digest,
@@ -193,23 +205,21 @@ class ShardWriter:
             layout.KEY_OFFSETS: np.cumsum([0, *map(len, encoded_keys)]),
         }
         for spec in self.fields:
-            samples = self._samples[spec.name]
             known[layout.crc_path(spec.name)] = self._crc_table(spec)
             known[layout.scale_path(spec.name)] = np.array(self._scales[spec.name]).reshape(-1, 2)
             known[layout.chunks_path(spec.name)] = np.zeros((len(self), 2))
-            known[layout.offsets_path(spec.name)] = np.cumsum([0, *(array.size for array in samples)])
-            if layout.has_shapes(spec):
-                shapes = [array.shape for array in samples]
+            if spec.is_ragged:
+                shapes = self._shapes[spec.name]
+                known[layout.offsets_path(spec.name)] = np.cumsum([0, *map(math.prod, shapes)])
                 known[layout.shapes_path(spec.name)] = np.array(shapes).reshape(-1, len(spec.shape))
         dtypes = layout.table_dtypes(self.fields)
         # Straight to the dtype: by way of float64 a 64-bit hash would lose its last bits.
         return {path: np.asarray(known[path], dtype) for path, dtype in dtypes.items()}
 
     def _crc_table(self, spec: FieldSpec) -> Array:
-        samples = self._samples[spec.name]
-        num_bytes = sum(array.nbytes for array in samples)
-        if spec.compression == "none" and checks.uses_blocks(len(self), num_bytes):
-            return checks.block_crcs(joined(samples)) if self._safe else np.zeros(0, np.uint32)
+        column = self._columns.get(spec.name)
+        if column is not None and checks.uses_blocks(len(self), column.num_bytes):
+            return checks.block_crcs(column.buffers()) if self._safe else np.zeros(0, np.uint32)
         return np.array(self._crcs[spec.name], dtype=np.uint32)
 
     def _compressed(self, spec: FieldSpec) -> DatasetPlan:
@@ -246,13 +256,12 @@ class ShardWriter:
                 data[offset] = [table]
         for spec in raw:
             if (offset := skeleton.offsets[layout.data_path(spec)]) is not None:
-                data[offset] = joined(self._samples[spec.name])
+                data[offset] = self._columns[spec.name].buffers()
         return skeleton, data
 
     def _contiguous(self, spec: FieldSpec) -> DatasetPlan:
-        samples = self._samples[spec.name]
         if spec.is_ragged:
-            shape: tuple[int, ...] = (sum(array.size for array in samples),)
+            shape: tuple[int, ...] = (sum(map(math.prod, self._shapes[spec.name])),)
         else:
             shape = (len(self), *(n or 0 for n in spec.shape))
         return DatasetPlan(layout.data_path(spec), spec.stored_dtype, shape)

@@ -16,6 +16,7 @@ from typing import Any
 from flatout.errors import ConfigError, MissingDependencyError, SampleError
 from flatout.source import SampleMaker, hash_key
 from flatout.store.block import LEAST_ROWS, EncodedBlock, are_plain, encode_block
+from flatout.store.column import Slabs
 from flatout.store.measure import Measure, is_measured
 from flatout.store.metadata import ShardMeta, shard_meta
 from flatout.store.shard_writer import EncodedSample, ShardWriter, WrittenShard
@@ -122,11 +123,19 @@ class TaskSetup:
 class ShardTask:
     """One task under way: `feed` rows in plan order, then `finish`."""
 
-    def __init__(self, setup: TaskSetup, number: int, barred: Mapping[str, BadRow] | None = None) -> None:
+    def __init__(
+        self,
+        setup: TaskSetup,
+        number: int,
+        barred: Mapping[str, BadRow] | None = None,
+        slabs: Slabs | None = None,
+    ) -> None:
+        """`slabs`: memory that tasks before this one have used, and those behind will."""
+        self._slabs = slabs or Slabs()
         self._setup = setup
         self._number = number
         self._barred = barred or {}
-        self._writer = ShardWriter(setup.fields, safe=setup.safe)
+        self._writer = ShardWriter(setup.fields, safe=setup.safe, slabs=self._slabs)
         self._written: list[WrittenShard] = []
         self._bad: list[tuple[int, BadRow]] = []
         self._made: list[tuple[int, Row, Made]] = []
@@ -245,7 +254,12 @@ class ShardTask:
         keys = [row.key for _, row, _ in made]
         try:
             return encode_block(
-                self._setup.fields, keys, samples, self._setup.allow_nonfinite, safe=self._setup.safe
+                self._setup.fields,
+                keys,
+                samples,
+                self._setup.allow_nonfinite,
+                safe=self._setup.safe,
+                room=self._writer.room,
             )
         except Exception:  # whatever is wrong with one of them, it will tell when it is encoded alone
             return None
@@ -297,7 +311,7 @@ class ShardTask:
         self._written.append(written)
         for name, error in self._writer.largest_errors.items():
             self._errors[name] = max(self._errors.get(name, 0.0), error)
-        self._writer = ShardWriter(self._setup.fields, safe=self._setup.safe)
+        self._writer = ShardWriter(self._setup.fields, safe=self._setup.safe, slabs=self._slabs)
 
 
 def make_samples(maker: SampleMaker, row: Row) -> Made:

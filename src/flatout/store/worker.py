@@ -89,12 +89,13 @@ class Worker:
     """Answers requests one after another; one shard is made at a time, while those before go to disk."""
 
     def __init__(self, progress: Progress) -> None:
-        from flatout.store import task  # now, while the parent looks at its manifest
+        from flatout.store import column, task  # now, while the parent looks at its manifest
 
         self._tasks = task
         self._progress = progress
         self._setup: Any = None
         self._task: Any = None
+        self._slabs = column.Slabs()
         self._writing = ThreadPoolExecutor(1)
         self._disk = ThreadPoolExecutor(1)
         self._unwritten: Future[Any] | None = None
@@ -130,7 +131,7 @@ class Worker:
         return found
 
     def _start(self, number: int, barred: Any) -> None:
-        self._task = self._tasks.ShardTask(self._setup, number, barred)
+        self._task = self._tasks.ShardTask(self._setup, number, barred, self._slabs)
 
     def _rows(self, pairs: Any) -> tuple[int, list[Any]]:
         """Rows as (key, values); their number, and receipts of earlier tasks that have come in meanwhile."""
