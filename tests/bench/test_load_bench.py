@@ -8,9 +8,10 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from flatout.bench.load_cases import LOAD_CASES, LoadCase
 from flatout.bench.load_cold import drop_cache, measure_capped, measure_cold
 from flatout.bench.load_data import store_of, write_store
 from flatout.bench.load_feed import measure_accelerator, measure_main_python, measure_many, measure_start
+from flatout.bench.load_race import RaceSetting, Runner, run_in_turns
 from flatout.bench.load_runner import Contestant
 from flatout.cli.main import main
 from flatout.errors import ConfigError, FlatoutError, MissingDependencyError
@@ -64,12 +66,44 @@ def test_the_fast_loader_and_the_limit_run(case: LoadCase, tmp_path: Path) -> No
     for who in (load_ours.flatout, load_ours.flatout_crc_always):
         contestant = Contestant(who(case, store, tmp_path), case)
         assert contestant.check() == {"compared": case.num_samples}
-        assert contestant.run(0.01)["samples_per_s"] > 0
-    rates = load_ours.limit(case, store, tmp_path).run(0.02)
-    assert rates["samples_per_s"] > 0
+        ((count, _, seconds),) = contestant.run(0.01)
+        assert count > 0
+        assert seconds >= 0.01
     mean_bytes = np.mean([sample.nbytes for sample in case.samples()])
-    per_sample = rates["gb_per_s"] * 1e9 / rates["samples_per_s"]
-    assert mean_bytes * 0.9 <= per_sample <= max(sample.nbytes for sample in case.samples()) * 1.001
+    most_bytes = max(sample.nbytes for sample in case.samples())
+    for count, num_bytes, seconds in load_ours.limit(case, store, tmp_path).run(0.02):
+        assert count > 0
+        assert seconds >= 0.01
+        assert mean_bytes * 0.9 <= num_bytes / count <= most_bytes * 1.001
+
+
+class Played(Runner):
+    """A contestant that has two ways to run, whose speed changes from turn to turn."""
+
+    asked: ClassVar[list[tuple[str, float]]] = []
+
+    @contextmanager
+    def running(self) -> Iterator[Runner]:
+        yield self
+
+    def ask(self, what: str, **details: Any) -> Any:
+        if what == "check":
+            return {}
+        self.asked.append((self.name, details["seconds"]))
+        turn = sum(name == self.name for name, _ in self.asked)
+        return {"tries": [(100 * turn, 800 * turn, 0.5), (120, 960, 0.5)]}
+
+
+def test_rounds_take_turns_and_the_better_way_of_each_counts(tmp_path: Path) -> None:
+    runners = [Played(name, {"case": "image"}) for name in ("limit@image", "flatout@image")]
+    run_in_turns(runners, RaceSetting(tmp_path, 1.5, 2, 1.0, lambda text: None))
+    assert {seconds for _, seconds in Played.asked} == {0.5}
+    names = [name.partition("@")[0] for name, _ in Played.asked]
+    assert " ".join(names[:6]) == "limit flatout flatout limit limit flatout"
+    assert " ".join(names[6:]) == "flatout limit limit flatout flatout limit"
+    # Turn n has 100 n samples in half a second the one way, 120 the other; the first round has turns 1, 3, 5.
+    assert [each["samples_per_s"] for each in runners[0].rounds] == [600.0, 800.0]
+    assert runners[0].rounds[0]["gb_per_s"] == pytest.approx(4800e-9)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -25,6 +25,10 @@ EXTRA = {"crc_always": "load_ours:flatout_crc_always"}
 BARE = "hand_over"
 """A bare hand-over, beside which the loader is to be seen."""
 RATES = ("samples_per_s", "gb_per_s")
+TURN_S = 0.5
+"""Contestants take turns of this length, and rounds do, too: turn 0 is of round 0, turn 1 of round 1, and so on
+again. What a shared machine's memory gives may change by half, and stay so for a minute: rounds that followed
+each other met the one or the other, and the best of five the better. So each round has its part of both."""
 
 
 @dataclass(frozen=True)
@@ -119,17 +123,25 @@ def race(case: LoadCase, setting: RaceSetting, has_peers: bool) -> dict[str, dic
 
 
 def run_in_turns(runners: Sequence[Runner], setting: RaceSetting) -> None:
-    """Compare what each delivers, then round after round, each round starting with another contestant."""
+    """Compare what each delivers, then turn after turn, each beginning with another contestant."""
     with ExitStack() as stack:
         for runner in runners:
             stack.enter_context(runner.running())
             if not runner.name.startswith(BARE):  # which has no order
                 runner.ask("check")
-        for number in range(setting.rounds):
-            for runner in (*runners[number % len(runners) :], *runners[: number % len(runners)]):
-                runner.rounds.append(runner.ask("run", seconds=setting.seconds))
-            rates = ", ".join(f"{each.name} {each.rounds[-1]['samples_per_s']:,.0f}" for each in runners)
-            setting.say(f"{runners[0].request['case']}, round {number + 1}: {rates}")
+        num_turns = max(1, round(setting.seconds / TURN_S)) * setting.rounds
+        counted: dict[str, list[Any]] = {runner.name: [] for runner in runners}
+        for turn in range(num_turns):
+            for runner in (*runners[turn % len(runners) :], *runners[: turn % len(runners)]):
+                seconds = setting.seconds * setting.rounds / num_turns
+                counted[runner.name].append(runner.ask("run", seconds=seconds)["tries"])
+            rates = ", ".join(
+                f"{name} {_best_way(tries[-1:])['samples_per_s']:,.0f}" for name, tries in counted.items()
+            )
+            setting.say(f"{runners[0].request['case']}, turn {turn + 1} of {num_turns}: {rates}")
+    for runner in runners:
+        turns = counted[runner.name]
+        runner.rounds += [_best_way(turns[number :: setting.rounds]) for number in range(setting.rounds)]
 
 
 def _own(case: LoadCase) -> dict[str, str]:
@@ -158,8 +170,19 @@ def _median(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
     return {rate: median(each[rate] for each in rounds) for rate in RATES}
 
 
-def _best(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
-    return {rate: max(each[rate] for each in rounds) for rate in RATES}
+def _best(rounds: Iterable[dict[str, float]]) -> dict[str, float]:
+    return max(rounds, key=lambda each: each[RATES[0]])
+
+
+def _best_way(turns: Sequence[Sequence[Any]]) -> dict[str, float]:
+    """The rates of a round. Each turn has what every way to run has counted; the best way counts."""
+    return _best(map(_rates, zip(*turns, strict=True)))
+
+
+def _rates(turns: Iterable[tuple[int, int, float]]) -> dict[str, float]:
+    """Of one way to run."""
+    count, num_bytes, seconds = (sum(each) for each in zip(*turns, strict=True))
+    return {"samples_per_s": count / seconds, "gb_per_s": num_bytes / seconds / 1e9}
 
 
 def _result(
