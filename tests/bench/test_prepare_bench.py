@@ -65,7 +65,8 @@ def test_the_document(generated: Any, tmp_path: Path, capsys: pytest.CaptureFixt
     document = json.loads(capsys.readouterr().out)
     assert set(document["efficiency"]) == {"nifti", "wav"}
     assert all(0 < value < 2 for value in document["efficiency"].values())
-    assert all(value > 0 for value in document["efficiency_bare"].values())
+    for bound in ("limit", "bare", "required"):
+        assert all(value > 0 for value in document[f"efficiency_{bound}"].values())
     assert -1 < document["safety_overhead"] < 100
     assert document["index"]["samples"] == 3000
     assert document["index"]["open_s"] > 0
@@ -94,6 +95,7 @@ def test_every_committed_result_has_the_form() -> None:
 def test_people_get_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(committed_results()[0].read_text())
     document["efficiency_bare"] = {"nifti": 0.912, "wav": 0.934}
+    document["efficiency_required"] = {"nifti": 0.876, "wav": 0.8765}
     monkeypatch.setattr("flatout.cli.bench_command.bench_prepare", lambda options, say: document)
     assert main(["bench", "prepare", "--peers"]) == 0
     shown = capsys.readouterr().out
@@ -101,6 +103,8 @@ def test_people_get_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         "efficiency wav",
         "work and writes alone",
         "0.934",
+        "with looks, checks, hashes",
+        "0.876",
         "safety overhead",
         "times the best peer",
         "litdata:",
@@ -217,14 +221,18 @@ def test_a_drift_of_the_machine_is_no_overhead(
 def test_efficiency_counts_the_work_before_and_after(
     generated: Any, setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    speeds = iter([1e-3, 2e-3, 4e-3, 5e-3])  # a first guess, before, after, with every worker busy
+    speeds = iter(
+        [9e-3, 1e-3, 2e-3, 4e-3, 5e-3]
+    )  # files that are cold, a guess, before, after, all workers busy
     monkeypatch.setattr("flatout.bench.overhead.cpu_per_row", lambda *_: next(speeds))
-    monkeypatch.setattr("flatout.bench.overhead.bare_s", lambda *_: 1.0)
+    monkeypatch.setattr("flatout.bench.overhead.bare_s", lambda *_, is_safe: 2.0 if is_safe else 1.0)
     found = measure_efficiency("wav", generated["wav"], setting)
     (only,) = found["rounds"]
+    assert found["rows"] == whole_passes(generated["wav"], setting.seconds * setting.num_workers / 1e-3)
     assert only["cpu_s"] == pytest.approx(3e-3 * found["rows"])
     assert only["efficiency"] == pytest.approx(only["cpu_s"] / only["wall_s"])
     assert (only["limit"], only["bare"]) == pytest.approx((0.6, only["cpu_s"]))
+    assert only["required"] == pytest.approx(only["cpu_s"] / 2)
 
 
 def test_what_libraries_take_to_import_is_no_work_of_a_row(
@@ -244,12 +252,14 @@ def test_what_libraries_take_to_import_is_no_work_of_a_row(
     assert plan_decode(job)()["cpu_s"] == calls - 1
 
 
+@pytest.mark.parametrize("is_safe", [False, True])
 def test_bare_processes_write_every_sample_once(
-    generated: Any, setting: Setting, monkeypatch: pytest.MonkeyPatch
+    generated: Any, setting: Setting, monkeypatch: pytest.MonkeyPatch, is_safe: bool
 ) -> None:
     kept: list[Path] = []
     monkeypatch.setattr(shutil, "rmtree", lambda path, ignore_errors: kept.append(Path(path)))
-    assert bare_s("wav", generated["wav"], Setting(setting.scratch, 2, 0.02, 1, setting.say), 8) > 0
+    alone = Setting(setting.scratch, 2, 0.02, 1, setting.say)
+    assert bare_s("wav", generated["wav"], alone, 8, is_safe=is_safe) > 0
     written = [b"".join(path.read_bytes() for path in folder.iterdir()) for folder in kept]
     files = generated["wav"]
     made = [make_config(CASES["wav"], files).make(Row(path, {"x": path}))["x"] for path in files.paths * 2]  # type: ignore[call-overload]

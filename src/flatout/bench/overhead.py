@@ -46,9 +46,9 @@ def cpu_per_row(case: str, files: SourceFiles, setting: Setting, num_rows: int, 
             shutil.rmtree(each.out, ignore_errors=True)
 
 
-def bare_s(case: str, files: SourceFiles, setting: Setting, num_rows: int) -> float:
+def bare_s(case: str, files: SourceFiles, setting: Setting, num_rows: int, *, is_safe: bool) -> float:
     """Wall seconds of the same work and the same bytes on disk with nothing around them; see `plan_bare`."""
-    job = make_job("bare", case, files, setting, num_rows)
+    job = replace(make_job("bare", case, files, setting, num_rows), is_safe=is_safe)
     parts = range(setting.num_workers)
     jobs = [replace(job, out=f"{job.out}-{at}", part=(at, setting.num_workers)) for at in parts]
     try:
@@ -73,9 +73,12 @@ def measure_efficiency(case: str, files: SourceFiles, setting: Setting) -> dict[
 
     `limit` is what the work itself reaches: cores that are busy at the same time share caches, memory and the
     clock's turbo, so that the same decoding takes more processor time in `num_workers` processes at once.
-    `bare` is what is left of that if the results are written and synced, by processes that do nothing else.
+    `bare` is what is left of that if the results are written and synced, by processes that do nothing else, and
+    `required` if they also look at each file, check and hash what they write, as a store that can be trusted
+    and brought up to date asks for.
     """
-    guess = cpu_per_row(case, files, setting, whole_passes(files, 500))
+    for _ in range(2):  # the first time files are fetched from the disk, at twice the processor time
+        guess = cpu_per_row(case, files, setting, whole_passes(files, 500))
     num_rows = whole_passes(files, setting.seconds * setting.num_workers / guess)
     job = make_job("prepare", case, files, setting, num_rows)
     rounds = []
@@ -87,7 +90,10 @@ def measure_efficiency(case: str, files: SourceFiles, setting: Setting) -> dict[
         after = cpu_per_row(case, files, setting, num_decoded)
         cpu_s = mean([before, after]) * num_rows
         busy_s = cpu_per_row(case, files, setting, num_decoded, setting.num_workers) * num_rows
-        bare = cpu_s / setting.num_workers / bare_s(case, files, setting, num_rows)
+        bare, required = (
+            cpu_s / setting.num_workers / bare_s(case, files, setting, num_rows, is_safe=is_safe)
+            for is_safe in (False, True)
+        )
         wall_s = outcome.figures["seconds"]
         found = {
             "cpu_s_around": [before * num_rows, after * num_rows],
@@ -96,6 +102,7 @@ def measure_efficiency(case: str, files: SourceFiles, setting: Setting) -> dict[
             "efficiency": cpu_s / setting.num_workers / wall_s,
             "limit": cpu_s / busy_s,
             "bare": bare,
+            "required": required,
         }
         rounds.append(
             {
@@ -107,12 +114,14 @@ def measure_efficiency(case: str, files: SourceFiles, setting: Setting) -> dict[
         )
         setting.say(
             f"efficiency {case}, round {number + 1}: {found['efficiency']:.3f} ({wall_s:.1f} s), "
-            f"the work alone {found['limit']:.3f}, written by bare processes {bare:.3f}"
+            f"the work alone {found['limit']:.3f}, written by bare processes {bare:.3f}, checked and "
+            f"hashed as well {required:.3f}"
         )
     return {
         "efficiency": median(each["efficiency"] for each in rounds),
         "limit": median(each["limit"] for each in rounds),
         "bare": median(each["bare"] for each in rounds),
+        "required": median(each["required"] for each in rounds),
         "rows": num_rows,
         "bytes_out": outcome.figures["bytes_out"],
         "rounds": rounds,

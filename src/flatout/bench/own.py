@@ -15,7 +15,9 @@ import psutil
 
 from flatout.bench.cases import CASES
 from flatout.config import Config, load_config
-from flatout.source import SampleMaker, scan_rows
+from flatout.source import SampleMaker, hash_key, scan_rows
+from flatout.source.look import Looker, Looks, are_as_found
+from flatout.store.checks import crc32c, text_digest
 from flatout.store.column import Column, Slabs
 from flatout.store.files import sync_file
 from flatout.store.job import Job as PrepareJob
@@ -24,8 +26,9 @@ from flatout.store.prepare import PrepareOptions, prepare
 from flatout.store.process import WorkerProcess
 from flatout.store.reader import StoreReader
 from flatout.store.shard_file import write_hashed
+from flatout.store.specify import is_finite
 from flatout.store.task import SHARD_BYTES, make_samples
-from flatout.types import Row
+from flatout.types import Array, Row
 
 if TYPE_CHECKING:
     from flatout.bench.job import Job
@@ -106,8 +109,10 @@ def plan_decode(job: Job) -> Work:
 def plan_bare(job: Job) -> Work:
     """A part of the work as one process alone would do it: make samples, write and sync them behind.
 
-    Files of the size of a shard, written as prepare does; no hashes, checks, index, nor anybody to report to.
-    With these decoders no way to fill a disk is faster.
+    Files of the size of a shard, written as prepare does; no messages, index, nor anybody to report to. With
+    these decoders no way to fill a disk is faster. Safe: also what a store has to know of each sample and file,
+    the cheapest way there is: a look at each file before and after, whether all numbers are finite, its crc,
+    identity and key, the hash of what is written. No way to fill a store is faster then.
     """
     config = settings(job)
     found = job_from_config(config)
@@ -116,6 +121,7 @@ def plan_bare(job: Job) -> Work:
     folder.mkdir()
 
     def work() -> dict[str, Any]:
+        looks = _look(found, rows) if job.is_safe else None
         slabs = Slabs()
         kept = Column(slabs)
         synced = []
@@ -123,20 +129,36 @@ def plan_bare(job: Job) -> Work:
             for number, row in enumerate(rows, start=1):
                 for _, sample in make_samples(found.maker, row):
                     for array in sample.values():
-                        kept.append(np.asarray(array, order="C"))
+                        whole = np.asarray(array, order="C")
+                        if job.is_safe:
+                            _know(row.key, whole)
+                        kept.append(whole)
                 if kept.num_bytes >= SHARD_BYTES or number == len(rows):
-                    synced.append(disk.submit(_write_synced, folder / str(number), kept))
+                    synced.append(disk.submit(_write_synced, folder / str(number), kept, job.is_safe))
                     kept = Column(slabs)
         for each in synced:
             each.result()
+        if looks is not None:
+            are_as_found((looks.paths, looks.sizes.tolist(), looks.mtimes_ns.tolist()))
         return {}
 
     return work
 
 
-def _write_synced(path: Path, kept: Column) -> None:
+def _know(key: str, array: Array) -> tuple[bool, int, int]:
+    """What a store has to know of a sample."""
+    digest = text_digest((f"x,{array.dtype.str},{array.shape},{crc32c(array)}",))
+    return is_finite(array), hash_key(key), digest
+
+
+def _look(found: PrepareJob, rows: Sequence[Row]) -> Looks:
+    look = Looker(str(found.manifest.base_path), allow_outside=False)
+    return look(([(row.values["x"],) for row in rows], [0] * len(rows)))
+
+
+def _write_synced(path: Path, kept: Column, is_safe: bool) -> None:
     """A new file of these bytes, on the disk."""
-    write_hashed(path, (buffer.data for buffer in kept.buffers()), safe=False, past_cache=True)
+    write_hashed(path, (buffer.data for buffer in kept.buffers()), safe=is_safe, past_cache=True)
     kept.clear()
     with open(path, "rb+") as file:
         sync_file(file.fileno())

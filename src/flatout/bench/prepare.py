@@ -74,6 +74,7 @@ def _overheads(files: dict[str, SourceFiles], setting: Setting) -> dict[str, Any
         "efficiency": {n: each["efficiency"] for n, each in found.items()},
         "efficiency_limit": {n: each["limit"] for n, each in found.items()},
         "efficiency_bare": {n: each["bare"] for n, each in found.items()},
+        "efficiency_required": {n: each["required"] for n, each in found.items()},
         "safety_overhead": max(each["overhead"] for each in safety.values()),
         "worker_memory": found["nifti"]["worker_memory"],
         "update": {

@@ -66,11 +66,15 @@ def prepare(
         _show(document)
 
 
+BOUNDS = {"limit": "the work alone", "bare": "work and writes alone", "required": "with looks, checks, hashes"}
+"""What efficiency could be at the most."""
+
+
 def _show(document: dict[str, Any]) -> None:
     table = figures("prepare")
     for name, value in document["efficiency"].items():
         table.add_row(f"efficiency {name}", f"{value:.3f}", f">= {TARGETS['efficiency']}")
-        for bound, what in (("limit", "the work alone"), ("bare", "work and writes alone")):
+        for bound, what in BOUNDS.items():
             if found := document.get(f"efficiency_{bound}"):
                 table.add_row(f"  {what}", f"{found[name]:.3f}", "")
     table.add_row("safety overhead", f"{document['safety_overhead']:+.1%}", f"<= {TARGETS['safety']:.0%}")
