@@ -17,6 +17,7 @@ from flatout.bench.cases import CASES
 from flatout.config import Config, load_config
 from flatout.source import SampleMaker, hash_key, scan_rows
 from flatout.source.look import Looker, Looks, are_as_found
+from flatout.source.scan import SCAN_ROWS
 from flatout.store.checks import crc32c, text_digest
 from flatout.store.column import Column, Slabs
 from flatout.store.files import sync_file
@@ -27,7 +28,7 @@ from flatout.store.process import WorkerProcess
 from flatout.store.reader import StoreReader
 from flatout.store.shard_file import write_hashed
 from flatout.store.specify import is_finite
-from flatout.store.task import SHARD_BYTES, make_samples
+from flatout.store.task import SHARD_BYTES, TOGETHER_BYTES, make_samples
 from flatout.types import Array, Row
 
 if TYPE_CHECKING:
@@ -121,25 +122,29 @@ def plan_bare(job: Job) -> Work:
     folder.mkdir()
 
     def work() -> dict[str, Any]:
-        looks = _look(found, rows) if job.is_safe else None
-        slabs = Slabs()
+        slabs, synced = Slabs(), []
         kept = Column(slabs)
-        synced = []
         with ThreadPoolExecutor(1) as disk:
-            for number, row in enumerate(rows, start=1):
-                for _, sample in make_samples(found.maker, row):
-                    for array in sample.values():
-                        whole = np.asarray(array, order="C")
-                        if job.is_safe:
-                            _know(row.key, whole)
-                        kept.append(whole)
-                if kept.num_bytes >= SHARD_BYTES or number == len(rows):
-                    synced.append(disk.submit(_write_synced, folder / str(number), kept, job.is_safe))
-                    kept = Column(slabs)
+            for start in range(0, len(rows), SCAN_ROWS):
+                block = rows[start : start + SCAN_ROWS]
+                looks = _look(found, block) if job.is_safe else None
+                made: list[tuple[str, Array]] = []
+                for row in block:
+                    for _, sample in make_samples(found.maker, row):
+                        made += [(row.key, np.asarray(array, order="C")) for array in sample.values()]
+                    if len(made) * made[-1][1].nbytes >= TOGETHER_BYTES or row is block[-1]:
+                        for key, array in made:
+                            if job.is_safe:
+                                _know(key, array)
+                            kept.append(array)
+                        made = []
+                    if kept.num_bytes >= SHARD_BYTES or row is rows[-1]:
+                        synced.append(disk.submit(_write_synced, folder / row.key, kept, job.is_safe))
+                        kept = Column(slabs)
+                if looks is not None:
+                    are_as_found((looks.paths, looks.sizes.tolist(), looks.mtimes_ns.tolist()))
         for each in synced:
             each.result()
-        if looks is not None:
-            are_as_found((looks.paths, looks.sizes.tolist(), looks.mtimes_ns.tolist()))
         return {}
 
     return work
