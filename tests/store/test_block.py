@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from flatout.errors import SampleError
 from flatout.source import hash_key
 from flatout.store import block as blocks
+from flatout.store import column
 from flatout.store import task as tasks
 from flatout.store.block import are_plain, encode_block
 from flatout.store.shard_writer import ShardWriter
@@ -101,16 +102,21 @@ def without_times(receipt: Receipt) -> Receipt:
     together=st.sampled_from([1, 300, tasks.TOGETHER_BYTES]),
     seal=st.sampled_from([150, 400, tasks.SEAL_BYTES]),
     allowed=st.sampled_from([frozenset(), frozenset({"x"})]),
+    slab=st.sampled_from([64, 128, 256, 1024]),
 )
 def test_a_task_with_blocks_gives_what_one_without_gives(
-    made: list[Any], cuts: int, together: int, seal: int, allowed: frozenset[str]
+    made: list[Any], cuts: int, together: int, seal: int, allowed: frozenset[str], slab: int
 ) -> None:
+    """Blocks are made in slabs that have room for them, or for the first of them, or for none."""
     found = []
     for least in (4, 10**9):
         with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
             patch.setattr(tasks, "LEAST_ROWS", least)
             patch.setattr(tasks, "TOGETHER_BYTES", together)
             patch.setattr(tasks, "SEAL_BYTES", seal)
+            if least == 4:
+                patch.setattr(column, "SMALL_BYTES", 1)
+                patch.setattr(column, "SLAB_BYTES", slab)
             receipt = without_times(run(Path(folder), made, cuts, allow_nonfinite=allowed))
             files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
             found.append((receipt, files))

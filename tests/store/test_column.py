@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatout.store.column import LARGE_BYTES, SLAB_BYTES, SMALL_BYTES, TOGETHER_BYTES, Column, Slabs
-from flatout.store.past_cache import BLOCK_BYTES, in_pieces
+from flatout.store.column import LARGE_BYTES, SLAB_BYTES, SMALL_BYTES, TOGETHER_BYTES, Column, SlabColumn, Slabs
+from flatout.store.past_cache import BLOCK_BYTES, PIECE_BYTES, in_pieces
 from flatout.types import Array
 
 SIZES = [0, 1, 4, SMALL_BYTES - 4, SMALL_BYTES, TOGETHER_BYTES, SLAB_BYTES - 4, SLAB_BYTES, SLAB_BYTES + 4]
@@ -27,13 +31,14 @@ def place(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
 
+@pytest.mark.parametrize("has_slabs", [False, True])
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(SIZES), st.sampled_from(["append", "room", "dropped"])), max_size=12
     )
 )
-def test_all_that_was_appended_in_order(steps: list[tuple[int, str]]) -> None:
-    column, wanted = Column(Slabs()), b""
+def test_all_that_was_appended_in_order(has_slabs: bool, steps: list[tuple[int, str]]) -> None:
+    column, wanted = SlabColumn(Slabs()) if has_slabs else Column(), b""
     for number, (size, how) in enumerate(steps):
         array = some(size, number)
         room = None if how == "append" else column.room(size)
@@ -50,7 +55,7 @@ def test_all_that_was_appended_in_order(steps: list[tuple[int, str]]) -> None:
 
 @given(sizes=st.lists(st.sampled_from(SIZES), max_size=8), head=st.sampled_from([0, 1, 4096, 5000, 8192]))
 def test_pieces_of_a_file_are_the_same_bytes_whole_blocks_and_aligned(sizes: list[int], head: int) -> None:
-    column = Column(Slabs())
+    column = SlabColumn(Slabs())
     for number, size in enumerate(sizes):
         column.append(some(size, number))
     buffers = [memoryview(bytes(head)), *(buffer.data for buffer in column.buffers()), memoryview(b"end")]
@@ -64,15 +69,23 @@ def test_pieces_of_a_file_are_the_same_bytes_whole_blocks_and_aligned(sizes: lis
 
 
 def test_what_lies_aligned_is_written_as_it_lies() -> None:
-    column = Column(Slabs())
-    column.append(some(3 * SLAB_BYTES, 1))
-    places = {place(buffer) for buffer in column.buffers()}
-    pieces = in_pieces([memoryview(bytes(2 * BLOCK_BYTES)), *(buffer.data for buffer in column.buffers())])
-    assert [place(np.frombuffer(piece, np.uint8)) in places for piece in pieces] == [False, True, True, True]
+    column = SlabColumn(Slabs())
+    column.append(some(SLAB_BYTES + BLOCK_BYTES, 1))
+    (first, second) = column.buffers()
+    pieces = in_pieces([memoryview(bytes(2 * BLOCK_BYTES)), first.data, second.data])
+    shared = [
+        (len(piece), [np.shares_memory(np.frombuffer(piece, np.uint8), each) for each in (first, second)])
+        for piece in pieces
+    ]
+    assert shared == [
+        (2 * BLOCK_BYTES, [False, False]),
+        *[(PIECE_BYTES, [True, False])] * (SLAB_BYTES // PIECE_BYTES),
+        (BLOCK_BYTES, [False, True]),
+    ]
 
 
 def test_an_array_made_at_the_end_is_not_copied() -> None:
-    column = Column(Slabs())
+    column = SlabColumn(Slabs())
     column.append(some(5000, 1))
     room = column.room(8000)
     assert room is not None
@@ -83,7 +96,7 @@ def test_an_array_made_at_the_end_is_not_copied() -> None:
 
 
 def test_an_array_made_at_the_end_comes_next_or_never() -> None:
-    column = Column(Slabs())
+    column = SlabColumn(Slabs())
     room = column.room(8000)
     assert room is not None
     column.append(some(5000, 1))
@@ -93,26 +106,87 @@ def test_an_array_made_at_the_end_comes_next_or_never() -> None:
 
 @pytest.mark.parametrize("size", [1, SMALL_BYTES - 1, SLAB_BYTES + 1])
 def test_no_room_where_a_copy_is_as_good_or_there_is_none(size: int) -> None:
-    assert Column(Slabs()).room(size) is None
+    assert SlabColumn(Slabs()).room(size) is None
 
 
-def test_memory_is_used_again_and_given_back_once() -> None:
+def test_memory_is_used_again_and_by_one_at_a_time() -> None:
     slabs = Slabs()
-    first = Column(slabs)
-    first.append(some(3 * SLAB_BYTES, 1))
+    first = SlabColumn(slabs)
+    first.append(some(3 * SLAB_BYTES - 7, 1)[: LARGE_BYTES - 1])
     places = {place(buffer) for buffer in first.buffers()}
-    first.clear()
-    first.clear()
-    second, third = Column(slabs), Column(slabs)
+    slabs.give(first.clear())
+    assert first.clear() == []
+    second, third = SlabColumn(slabs), SlabColumn(slabs)
     for column in (second, third):
-        column.append(some(3 * SLAB_BYTES, 2))
+        column.append(some(LARGE_BYTES - 1, 2))
     found = [place(buffer) for column in (second, third) for buffer in column.buffers()]
-    assert len(set(found)) == 6  # nobody shares a slab
+    assert len(set(found)) == 4  # nobody shares a slab
     assert places <= set(found)
 
 
+def test_a_shard_that_is_written_keeps_its_bytes_while_the_next_is_filled() -> None:
+    slabs, wanted = Slabs(), some(1_000_000, 1).tobytes()
+    for _ in range(3):
+        written, filled = SlabColumn(slabs), SlabColumn(slabs)
+        written.append(some(1_000_000, 1))
+        pieces = []
+        for buffer in written.buffers():
+            filled.append(some(900_000, 9))
+            pieces.append(buffer.tobytes())
+        assert b"".join(pieces) == wanted
+        slabs.give(written.clear())
+        filled.append(some(900_000, 8))
+        assert bytes_of(filled) == some(900_000, 9).tobytes() + some(900_000, 8).tobytes()
+        slabs.give(filled.clear())
+
+
+def test_memory_that_nobody_wants_goes_back() -> None:
+    slabs = Slabs()
+    slabs.give([slabs.take() for _ in range(10)])
+    slabs.give([slabs.take() for _ in range(2)])  # eight lay idle
+    assert len(slabs._free) == 2
+    slabs.give([])
+    slabs.give([])
+    assert slabs._free == []
+
+
+@pytest.mark.parametrize("size", [1, SMALL_BYTES - 1])
+def test_a_field_of_small_arrays_takes_no_slab(size: int) -> None:
+    column = SlabColumn(Slabs())
+    for number in range(3 * TOGETHER_BYTES // size):
+        column.append(some(size, number))
+    assert column.clear() == []
+
+
+def test_no_memory_is_a_memory_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr("flatout.store.column.mmap.mmap", refused)
+    with pytest.raises(MemoryError, match="of a shard"):
+        SlabColumn(Slabs()).append(some(5000, 1))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="huge pages are asked for on Linux")
+def test_slabs_lie_in_huge_pages() -> None:
+    if "[never]" in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text():
+        pytest.skip("this system gives no huge pages")
+    slab = Slabs().take()
+    slab[:] = 1
+    address = place(slab)
+    assert address % SLAB_BYTES == 0
+    maps = re.findall(
+        r"^([0-9a-f]+)-([0-9a-f]+) (\S+).*?^VmFlags: (.*?)$",
+        Path("/proc/self/smaps").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    (found,) = [each for each in maps if int(each[0], 16) <= address < int(each[1], 16)]
+    assert found[2] == "rw-p"  # pages that are shared have a rule of their own
+    assert "hg" in found[3].split()
+
+
 def test_large_arrays_stay_where_they_are() -> None:
-    column, large = Column(Slabs()), some(LARGE_BYTES, 3)
+    column, large = SlabColumn(Slabs()), some(LARGE_BYTES, 3)
     column.append(some(10, 1))
     column.append(large)
     assert [np.shares_memory(buffer, large) for buffer in column.buffers()] == [False, True]

@@ -192,6 +192,36 @@ def test_short_writes_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert save(FIELDS, samples, tmp_path / "short").path.read_bytes() == expected
 
 
+def test_a_writer_that_has_written_refuses_to_write_again(tmp_path: Path) -> None:
+    """Its samples are gone: what it has left would be a file of zeros with a valid hash."""
+    writer = ShardWriter(FIELDS)
+    writer.append(writer.encode("a", 1, -1, sample(1)))
+    writer.write(tmp_path, 0)
+    with pytest.raises(AssertionError, match="written once"):
+        writer.write(tmp_path, 1)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_slabs_come_back_whether_a_shard_was_written_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_full: bool
+) -> None:
+    spec, slabs = FieldSpec("x", "array", "float32", (3000,)), column.Slabs()
+    writer = ShardWriter((spec,), slabs=slabs)
+    writer.append(writer.encode("a", 1, -1, {"x": np.ones(3000, np.float32)}))
+    if is_full:
+        monkeypatch.setattr(shard_writer, "write_hashed", _refused)
+        with pytest.raises(OSError, match="full"):
+            writer.write(tmp_path, 0)
+    else:
+        writer.write(tmp_path, 0)
+    assert len(slabs._free) == 1
+
+
+def _refused(*_: object, **__: object) -> None:
+    raise OSError(28, "the disk is full")
+
+
 def test_samples_around_the_sizes_of_memory(tmp_path: Path) -> None:
     spec = FieldSpec("x", "array", "uint8", (None,))
     most, large, small = column.SLAB_BYTES, column.LARGE_BYTES, column.SMALL_BYTES

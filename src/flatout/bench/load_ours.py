@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from flatout.bench.load_cases import LoadCase
-from flatout.bench.load_runner import Batches, Counted
+from flatout.bench.load_runner import RUN_UP_S, Batches, Counted
 from flatout.bench.machine import count_cores
 from flatout.loader import FastDataLoader
 from flatout.loader.fetch import ReadRule
@@ -69,35 +69,32 @@ class BareThreads:
 
     def run(self, seconds: float) -> list[Counted]:
         """One thread, and one a core: short copies leave the interpreter little room for two."""
-        counts = sorted({1, count_cores()})
-        return [self._run(count, seconds / len(counts)) for count in counts]
+        self._run(count_cores(), min(RUN_UP_S, seconds))
+        return [self._run(count, seconds) for count in sorted({1, count_cores()})]
 
     def _run(self, num_threads: int, seconds: float) -> Counted:
-        totals: list[tuple[int, int]] = []
-        begin = time.perf_counter()
-        threads = [
-            threading.Thread(target=self._copy, args=(number, begin + seconds, totals))
-            for number in range(num_threads)
-        ]
+        totals: list[Counted] = []
+        threads = [threading.Thread(target=self._copy, args=(at, seconds, totals)) for at in range(num_threads)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        elapsed = time.perf_counter() - begin
-        count, num_bytes = (sum(each) for each in zip(*totals, strict=True))
-        return count, num_bytes, elapsed
+        count, num_bytes = sum(each for each, _, _ in totals), sum(each for _, each, _ in totals)
+        # Each thread's rate in its own time: who ends first does not wait for the other's last batch.
+        return count, num_bytes, count / sum(each / elapsed for each, _, elapsed in totals)
 
     def check(self) -> dict[str, int]:
         return {}
 
-    def _copy(self, number: int, stop: float, totals: list[tuple[int, int]]) -> None:
+    def _copy(self, number: int, seconds: float, totals: list[Counted]) -> None:
         copy, batches = self._start(number)
         count = num_bytes = 0
-        while time.perf_counter() < stop:
+        started = time.perf_counter()
+        while (elapsed := time.perf_counter() - started) < seconds:
             picked = next(batches)
             num_bytes += copy(picked)
             count += len(picked)
-        totals.append((count, num_bytes))
+        totals.append((count, num_bytes, elapsed))
 
 
 def shuffled(case: LoadCase, seed: int) -> Iterator[Array]:

@@ -132,7 +132,7 @@ def run_in_turns(runners: Sequence[Runner], setting: RaceSetting) -> None:
         num_turns = max(1, round(setting.seconds / TURN_S)) * setting.rounds
         counted: dict[str, list[Any]] = {runner.name: [] for runner in runners}
         for turn in range(num_turns):
-            for runner in (*runners[turn % len(runners) :], *runners[: turn % len(runners)]):
+            for runner in _order(runners, turn):
                 seconds = setting.seconds * setting.rounds / num_turns
                 counted[runner.name].append(runner.ask("run", seconds=seconds)["tries"])
             rates = ", ".join(
@@ -142,6 +142,13 @@ def run_in_turns(runners: Sequence[Runner], setting: RaceSetting) -> None:
     for runner in runners:
         turns = counted[runner.name]
         runner.rounds += [_best_way(turns[number :: setting.rounds]) for number in range(setting.rounds)]
+
+
+def _order(runners: Sequence[Runner], turn: int) -> list[Runner]:
+    """Another one first in each turn, every second time the other way round: who was at work before, and may
+    still fill its queues, is not always the same."""
+    ordered, first = runners[:: -1 if turn % 2 else 1], turn // 2 % len(runners)
+    return [*ordered[first:], *ordered[:first]]
 
 
 def _own(case: LoadCase) -> dict[str, str]:

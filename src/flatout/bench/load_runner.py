@@ -1,7 +1,7 @@
 """One contestant in a process of its own: it is set up once, then runs a round whenever it is told to.
 
 `python -m flatout.bench.load_runner` reads one JSON request a line and answers with one line. Between
-its rounds it sleeps, so that contestants take turns on a machine that each has for itself.
+its turns it sleeps as soon as its queues are full, so that each contestant has the machine for itself.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from flatout.source import SampleMaker, hash_key, scan_rows
 from flatout.source.look import Looker, Looks, are_as_found
 from flatout.source.scan import SCAN_ROWS
 from flatout.store.checks import crc32c, text_digest
-from flatout.store.column import Column, Slabs
+from flatout.store.column import SlabColumn, Slabs
 from flatout.store.files import sync_file
 from flatout.store.job import Job as PrepareJob
 from flatout.store.job import job_from_config
@@ -111,9 +111,9 @@ def plan_bare(job: Job) -> Work:
     """A part of the work as one process alone would do it: make samples, write and sync them behind.
 
     Files of the size of a shard, written as prepare does; no messages, index, nor anybody to report to. With
-    these decoders no way to fill a disk is faster. Safe: also what a store has to know of each sample and file,
-    the cheapest way there is: a look at each file before and after, whether all numbers are finite, its crc,
-    identity and key, the hash of what is written. No way to fill a store is faster then.
+    these decoders hardly a way to fill a disk is faster. Safe: also what a store has to know of each sample and
+    file, in tight loops: a look at each file before and after, whether all numbers are finite, its crc,
+    identity and key, the hash of what is written.
     """
     config = settings(job)
     found = job_from_config(config)
@@ -123,7 +123,7 @@ def plan_bare(job: Job) -> Work:
 
     def work() -> dict[str, Any]:
         slabs, synced = Slabs(), []
-        kept = Column(slabs)
+        kept = SlabColumn(slabs)
         with ThreadPoolExecutor(1) as disk:
             for start in range(0, len(rows), SCAN_ROWS):
                 block = rows[start : start + SCAN_ROWS]
@@ -139,8 +139,8 @@ def plan_bare(job: Job) -> Work:
                             kept.append(array)
                         made = []
                     if kept.num_bytes >= SHARD_BYTES or row is rows[-1]:
-                        synced.append(disk.submit(_write_synced, folder / row.key, kept, job.is_safe))
-                        kept = Column(slabs)
+                        synced.append(disk.submit(_write_synced, folder / row.key, kept, slabs, job.is_safe))
+                        kept = SlabColumn(slabs)
                 if looks is not None:
                     are_as_found((looks.paths, looks.sizes.tolist(), looks.mtimes_ns.tolist()))
         for each in synced:
@@ -161,10 +161,10 @@ def _look(found: PrepareJob, rows: Sequence[Row]) -> Looks:
     return look(([(row.values["x"],) for row in rows], [0] * len(rows)))
 
 
-def _write_synced(path: Path, kept: Column, is_safe: bool) -> None:
+def _write_synced(path: Path, kept: SlabColumn, slabs: Slabs, is_safe: bool) -> None:
     """A new file of these bytes, on the disk."""
     write_hashed(path, (buffer.data for buffer in kept.buffers()), safe=is_safe, past_cache=True)
-    kept.clear()
+    slabs.give(kept.clear())
     with open(path, "rb+") as file:
         sync_file(file.fileno())
 

@@ -16,7 +16,7 @@ from flatout.store.specify import is_finite
 from flatout.types import Array, FieldSpec
 
 LEAST_ROWS = 4
-"""Fewer are large samples, which gain nothing: they are written as they stand, without another copy."""
+"""Fewer are large samples, which gain nothing."""
 
 
 @dataclass(slots=True)

@@ -1,82 +1,122 @@
-"""Column: the samples of one field on end, copied into aligned memory while the CPU's caches still have them.
+"""Columns: the samples of one field on end, until they are written.
 
 A shard that is kept sample by sample is fetched from memory twice: to be laid into pieces that a disk takes,
-and to be hashed. So it is laid into them at once, and written as it lies. What a sample was made in is free
-again, and the next one is made in memory that is in the caches.
+and to be hashed. Whoever makes shard after shard has slabs: there a sample is laid into aligned memory while
+the CPU's caches have it, and written as it lies. What it was made in is free again, and the next one is made
+in memory that is in the caches.
 """
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import numpy as np
 
+from flatout.store.gather import joined
 from flatout.types import Array
 
-SLAB_BYTES = 1 << 20
-"""Of memory that is handed out and, in the end, written by one call: a cache holds it while it is hashed."""
-HUGE_BYTES = 2 << 20
-SLABS_TOGETHER = 8
-"""Slabs that are asked for at once."""
+SLAB_BYTES = 2 << 20
+"""A huge page: BLAKE3 hashes 4.7 GB/s of memory that no cache has there, and 3.9 in pages of 4 KB."""
 SMALL_BYTES = 4096
 """Smaller arrays are collected first: to copy one takes longer than to keep it."""
 TOGETHER_BYTES = 1 << 16
-"""So much of them is copied at once."""
+"""So much of them is joined at once."""
 LARGE_BYTES = 4 << 20
-"""Arrays from here on stay as they are: no cache holds them, and two copies would be a second large sample."""
+"""Arrays from here on stay as they are: no cache has them, and two copies would be a second large sample."""
 
 
 class Slabs:
-    """Memory that begins at a page, used again by one shard after another.
+    """Aligned memory that is used by one shard after another.
 
-    Threads may share it: one fills slabs while another gives back those that are written.
+    Threads may share it: one fills slabs while another gives back those that are written. If they come between
+    these lines a slab more or less is kept, which does no harm.
     """
 
     def __init__(self) -> None:
         self._free: list[Array] = []
+        self._num_idle = 0
+        """How many nobody has wanted since some were given back last."""
 
     def take(self) -> Array:
         try:
-            return self._free.pop()
+            slab = self._free.pop()
         except IndexError:
-            some = _mapped(SLABS_TOGETHER * SLAB_BYTES).reshape(SLABS_TOGETHER, SLAB_BYTES)
-            self.give(list(some[1:]))
-            first: Array = some[0]
-            return first
+            slab = _mapped()
+        self._num_idle = min(self._num_idle, len(self._free))
+        return slab
 
-    def give(self, slabs: list[Array]) -> None:
+    def give(self, slabs: Iterable[Array]) -> None:
+        """Those of a whole shard. What lay idle since the one before goes back to the system."""
+        del self._free[: self._num_idle]
         self._free += slabs
+        self._num_idle = len(self._free)
 
 
-def _mapped(num_bytes: int) -> Array:
-    """Fresh memory, in huge pages where the system has them: to hash it takes a fifth less time so."""
-    memory = mmap.mmap(-1, num_bytes + HUGE_BYTES)
+def _mapped() -> Array:
+    """Fresh memory, in a huge page where the system has them."""
+    flags = {}
+    if hasattr(mmap, "MAP_ANONYMOUS"):  # private: memory that is shared has pages of its own kind
+        flags = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
+    try:
+        memory = mmap.mmap(-1, 2 * SLAB_BYTES, **flags)
+    except OSError as error:
+        raise MemoryError(f"no memory for {SLAB_BYTES:,} bytes of a shard: {error}") from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a kernel without them
             memory.madvise(mmap.MADV_HUGEPAGE)
     found = np.frombuffer(memory, np.uint8)
-    start = -found.__array_interface__["data"][0] % HUGE_BYTES
-    return found[start : start + num_bytes]
+    start = -_address(found) % SLAB_BYTES  # what is before and behind is never touched
+    slab: Array = found[start : start + SLAB_BYTES]
+    return slab
 
 
 class Column:
-    """Bytes of arrays of one dtype, one behind the other."""
+    """Arrays of one dtype, as they are; nobody may change them."""
+
+    def __init__(self) -> None:
+        self.num_bytes = 0
+        self._kept: list[Array] = []
+
+    def append(self, array: Array) -> None:
+        """Keep a C-contiguous array."""
+        self.num_bytes += array.nbytes
+        self._kept.append(array)
+
+    def room(self, num_bytes: int) -> Array | None:
+        """Memory at the end, uint8; None where there is none, or a copy is as good.
+
+        Whoever makes an array there appends it next, or never.
+        """
+        return None
+
+    def buffers(self) -> Iterator[Array]:
+        """All bytes in order; a buffer holds until the next one is asked for."""
+        return joined(self._kept)
+
+    def clear(self) -> list[Array]:
+        """Forget the bytes; the slabs that they were in."""
+        self.num_bytes, self._kept = 0, []
+        return []
+
+
+class SlabColumn(Column):
+    """The bytes of such arrays in slabs; small and large ones beside them."""
 
     def __init__(self, slabs: Slabs) -> None:
-        self.num_bytes = 0
+        super().__init__()
         self._slabs = slabs
         self._taken: list[Array] = []
-        self._kept: list[Array] = []
-        """Whole slabs and large arrays, before what is in the last slab."""
         self._last: Array | None = None
+        """The slab that is filled now, behind all that is kept."""
         self._last_address = self._filled = 0
         self._waiting: list[Array] = []
+        """Small arrays behind that, not copied yet."""
         self._waiting_bytes = 0
 
     def append(self, array: Array) -> None:
-        """Keep a C-contiguous array. A small one is read later: nobody may change it."""
+        """Keep a C-contiguous array; small and large ones are read later."""
         num_bytes = array.nbytes
         self.num_bytes += num_bytes
         if num_bytes < SMALL_BYTES:
@@ -88,37 +128,34 @@ class Column:
         self._join()
         if num_bytes >= LARGE_BYTES:
             self._close()
-            self._kept.append(array.reshape(-1).view(np.uint8))
+            self._kept.append(_bytes_of(array))
         elif not self._has_made_room(array):
-            self._copy(array.reshape(-1).view(np.uint8))
+            self._copy(_bytes_of(array))
 
     def room(self, num_bytes: int) -> Array | None:
-        """Memory at the end, uint8; None where a copy is as good, or no slab has so much.
-
-        Whoever makes an array there appends it next, or never.
-        """
-        if num_bytes < SMALL_BYTES:
+        if not SMALL_BYTES <= num_bytes < LARGE_BYTES:
             return None
         self._join()
         slab, at = self._last if self._last is not None else self._open(), self._filled
         return slab[at : at + num_bytes] if at + num_bytes <= len(slab) else None
 
     def buffers(self) -> Iterator[Array]:
-        """All bytes in order, uint8; all but large arrays begin at a page."""
-        self._join()
+        """All bytes in order, uint8; those in slabs begin at a page."""
         yield from self._kept
         if self._last is not None and self._filled:
             yield self._last[: self._filled]
+        if self._waiting:
+            yield _joined(self._waiting)
 
-    def clear(self) -> None:
-        """Forget the bytes; others may have their memory."""
+    def clear(self) -> list[Array]:
         taken, self._taken = self._taken, []
-        self._kept, self._last, self._filled = [], None, 0
-        self._slabs.give(taken)
+        self._last, self._filled, self._waiting, self._waiting_bytes = None, 0, [], 0
+        super().clear()
+        return taken
 
     def _has_made_room(self, array: Array) -> bool:
         """Whether an array stands in the room that was given; it is then one of the bytes."""
-        at = array.__array_interface__["data"][0] - self._last_address
+        at = _address(array) - self._last_address
         if self._last is None or not 0 <= at < len(self._last):
             return False
         if at != self._filled:
@@ -129,10 +166,14 @@ class Column:
         return True
 
     def _join(self) -> None:
-        """Copy what waits."""
-        if self._waiting:
-            waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-            self._copy(np.concatenate([array.reshape(-1) for array in waiting]).view(np.uint8))
+        """Lay what waits behind the rest. A field that has only small arrays takes no slab."""
+        if not self._waiting:
+            return
+        waiting, self._waiting, self._waiting_bytes = _joined(self._waiting), [], 0
+        if self._last is None:
+            self._kept.append(waiting)
+        else:
+            self._copy(waiting)
 
     def _copy(self, rest: Array) -> None:
         while rest.size:
@@ -145,7 +186,7 @@ class Column:
 
     def _open(self) -> Array:
         self._last = slab = self._slabs.take()
-        self._last_address = slab.__array_interface__["data"][0]
+        self._last_address = _address(slab)
         self._taken.append(slab)
         return slab
 
@@ -154,3 +195,16 @@ class Column:
         if self._last is not None:
             self._kept.append(self._last[: self._filled])
         self._last, self._filled = None, 0
+
+
+def _joined(arrays: list[Array]) -> Array:
+    return _bytes_of(np.concatenate([array.reshape(-1) for array in arrays]))
+
+
+def _bytes_of(array: Array) -> Array:
+    return array.reshape(-1).view(np.uint8)
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

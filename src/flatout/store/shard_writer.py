@@ -1,7 +1,7 @@
 """ShardWriter: samples in, one immutable shard file out.
 
-Peak memory is the shard itself: samples are kept as they come and written one after another, in file
-order, hashed on the way. The file is checked through libhdf5 before it gets its name.
+Peak memory is the shard itself: samples are kept as they come, or laid into slabs, and written one after
+another, in file order, hashed on the way. The file is checked through libhdf5 before it gets its name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from flatout.store import checks, layout, past_cache
 from flatout.store.block import EncodedBlock
-from flatout.store.column import Column, Slabs
+from flatout.store.column import Column, SlabColumn, Slabs
 from flatout.store.compress import compress
 from flatout.store.encode import encode, largest_error
 from flatout.store.files import sync_file, sync_folder, temporary_beside
@@ -74,6 +74,7 @@ class ShardWriter:
     """Collects encoded samples; `write` makes the file, once. `safe=False` (benchmarks only) checks nothing."""
 
     def __init__(self, fields: Sequence[FieldSpec], *, safe: bool = True, slabs: Slabs | None = None) -> None:
+        """Without `slabs` samples stay in the memory that they come in: for whoever holds them anyway."""
         self.fields = fields
         self.num_bytes = 0
         self.largest_errors = {spec.name: 0.0 for spec in fields if spec.encoding != "none"}
@@ -82,8 +83,10 @@ class ShardWriter:
         self._hashes: list[int] = []
         self._parts: list[int] = []
         self._digests: list[int] = []
-        slabs = slabs or Slabs()
-        self._columns = {spec.name: Column(slabs) for spec in fields if spec.compression == "none"}
+        self._slabs = slabs
+        raw = [spec.name for spec in fields if spec.compression == "none"]
+        self._columns = {name: Column() if slabs is None else SlabColumn(slabs) for name in raw}
+        self._is_put = False
         self._samples: dict[str, list[Array]] = {s.name: [] for s in fields if s.compression != "none"}
         self._shapes: dict[str, list[tuple[int, ...]]] = {s.name: [] for s in fields if s.is_ragged}
         self._scales: dict[str, list[tuple[float, float]]] = {spec.name: [] for spec in fields}
@@ -165,12 +168,15 @@ class ShardWriter:
             planned_bytes: of all samples of the run, before compression. If they are many, their shards go
                 straight to the disk, so that this waits for it, too.
         """
-        tables = self._tables()
-        chunked = {spec.name: self._compressed(spec) for spec in self.fields if spec.compression != "none"}
-        skeleton, data = self._lay_out(tables, chunked)
-        is_large = planned_bytes * skeleton.size >= PAST_CACHE_BYTES * max(self.num_bytes, 1)
+        if self._is_put:
+            raise AssertionError("a shard is written once: its samples are gone")
+        self._is_put = True
         temporary = temporary_beside(folder / f"{number:06d}.h5")
         try:
+            tables = self._tables()
+            chunked = {s.name: self._compressed(s) for s in self.fields if s.compression != "none"}
+            skeleton, data = self._lay_out(tables, chunked)
+            is_large = planned_bytes * skeleton.size >= PAST_CACHE_BYTES * max(self.num_bytes, 1)
             digest = write_hashed(
                 temporary,
                 in_file_order(skeleton, data),
@@ -182,8 +188,9 @@ class ShardWriter:
                 temporary.unlink()
             raise
         finally:
-            for column in self._columns.values():
-                column.clear()
+            taken = [slab for column in self._columns.values() for slab in column.clear()]
+            if self._slabs is not None:
+                self._slabs.give(taken)
         meta = ShardMeta(
             file=f"{number:06d}-{digest[:16]}.h5",
             blake3=digest,
@@ -264,6 +271,7 @@ class ShardWriter:
             shape: tuple[int, ...] = (sum(map(math.prod, self._shapes[spec.name])),)
         else:
             shape = (len(self), *(n or 0 for n in spec.shape))
+        assert self._columns[spec.name].num_bytes == math.prod(shape) * spec.stored_dtype.itemsize
         return DatasetPlan(layout.data_path(spec), spec.stored_dtype, shape)
 
 

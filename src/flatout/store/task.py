@@ -185,6 +185,7 @@ class ShardTask:
                 made_ns += perf_counter_ns() - started_ns
             self._made.append((position, row, samples))
             self._made_bytes += sum([_num_bytes(sample) for _, sample in samples])
+            del samples  # it may be as large as a shard: nobody else holds it while it is copied there
             if self._made_bytes >= TOGETHER_BYTES:
                 self._encode_made(at_row)
         self._clock.add("make", made_ns, len(rows))
@@ -229,19 +230,25 @@ class ShardTask:
 
     def _encode_made(self, at_row: Callable[[int], None]) -> None:
         """Check, encode and keep what was made since the last time."""
-        encoded: list[list[EncodedSample]] = []
         with self._clock.span("encode"):
             block = self._encode_block() if self._takes_blocks else None
-            for position, row, samples in self._made if block is None else ():
-                try:
-                    encoded.append(self._encode(row.key, samples))
-                except SampleError as error:
-                    self._bad.append((position, BadRow.of(self._setup.maker, row, error.stage, error.reason)))
+            encoded = self._encode_rows() if block is None else []
         self._made, self._made_bytes = [], 0
         if block is not None:
             self._writer.append_block(block)
-        for row_samples in encoded:
-            self._append(row_samples, at_row)
+        encoded.reverse()
+        while encoded:  # each is let go of when the shard has it: a row may be as large as a shard
+            self._append(encoded.pop(), at_row)
+
+    def _encode_rows(self) -> list[list[EncodedSample]]:
+        """What was made, row by row; bad rows are noted."""
+        encoded: list[list[EncodedSample]] = []
+        for position, row, samples in self._made:
+            try:
+                encoded.append(self._encode(row.key, samples))
+            except SampleError as error:
+                self._bad.append((position, BadRow.of(self._setup.maker, row, error.stage, error.reason)))
+        return encoded
 
     def _encode_block(self) -> EncodedBlock | None:
         """What was made as one block, if each row gave one good sample and no limit is near; else None."""
@@ -290,7 +297,8 @@ class ShardTask:
             for spec in self._setup.fields
         }
 
-    def _append(self, samples: Sequence[EncodedSample], at_row: Callable[[int], None]) -> None:
+    def _append(self, samples: list[EncodedSample], at_row: Callable[[int], None]) -> None:
+        """Keep a row's samples, and nothing of them in the list."""
         if self._setup.is_dry:
             self._digests.update({sample.key: sample.digest() for sample in samples})
             return
@@ -299,8 +307,9 @@ class ShardTask:
         if len(self._writer) and (is_full or self._writer.padded_bytes(samples) > PADDED_BYTES):
             at_row(-1)
             self._seal()
-        for sample in samples:
-            self._writer.append(sample)
+        samples.reverse()
+        while samples:
+            self._writer.append(samples.pop())
 
     def _seal(self) -> None:
         if not len(self._writer):
