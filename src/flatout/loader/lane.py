@@ -66,9 +66,12 @@ class Gate:
             return False
         if fetcher.bytes_per_row * num_samples < LANE_BYTES or lane_kernels() is None:
             return False
+        return self.is_warm() and (fetcher.is_checked or self._had_epoch)
+
+    def is_warm(self) -> bool:
+        """Whether nothing had to be fetched from the disk since the stream before began; one begins now."""
         before, self._faults = self._faults, all_major_faults()
-        is_warm = before is not None and self._faults - before <= MOST_FAULTS
-        return is_warm and (fetcher.is_checked or self._had_epoch)
+        return before is not None and self._faults - before <= MOST_FAULTS
 
 
 class Lane(Prefetcher[Sent]):
