@@ -64,6 +64,18 @@ def test_paths_are_found_among_labels_texts_and_folders(tmp_path: Path) -> None:
     assert "none of the first 2 paths of 'missing' exists" in notes[0]
 
 
+@pytest.mark.parametrize("name", ["key", "Image_ID"])
+def test_ids_that_look_like_files_are_keys_beside_paths_that_lead_somewhere(tmp_path: Path, name: str) -> None:
+    (tmp_path / "wav").mkdir()
+    (tmp_path / "wav" / "a.wav").write_bytes(b"")
+    ids, files = ["a.wav", "b.wav"], ["wav/a.wav", "wav/b.wav"]
+    assert find_path_columns(columns(**{name: ids, "file": files}), tmp_path) == (["file"], [])
+    alone, notes = find_path_columns(columns(**{name: ids}), tmp_path)  # nothing else could be the path
+    assert (alone, len(notes)) == ([name], 1)
+    (tmp_path / "a.wav").write_bytes(b"")
+    assert find_path_columns(columns(**{name: ids, "file": files}), tmp_path) == ([name, "file"], [])
+
+
 def test_one_existing_file_of_an_unknown_suffix_is_enough(tmp_path: Path) -> None:
     (tmp_path / "7.mha").write_bytes(b"")
     table = columns(scan=[f"{i}.mha" for i in range(50)], other=[f"{i}.xyz" for i in range(50)])

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from flatout.errors import SampleError
+from flatout.source.keys import ID_NAMES
 from flatout.source.paths import resolve_path
 from flatout.source.registry import suffixes_of
 from flatout.source.series import is_dicom_folder
@@ -60,8 +61,11 @@ def common_suffix(paths: Iterable[object]) -> str:
 
 
 def find_path_columns(table: pa.Table, base: Path, allow_outside: bool = False) -> tuple[list[str], list[str]]:
-    """Columns of text whose values are paths, in the table's order, and notes on those that lead nowhere."""
-    found, notes = [], []
+    """Columns of text whose values are paths, in the table's order, and notes on those that lead nowhere.
+
+    Names of files in a column of ids are keys if they lead nowhere and another column's paths lead to files.
+    """
+    found: dict[str, str] = {}
     for name in table.column_names:
         if not pa.types.is_large_string(table[name].type):
             continue
@@ -70,10 +74,12 @@ def find_path_columns(table: pa.Table, base: Path, allow_outside: bool = False) 
             continue
         num_files = sum(_is_file(value, base, allow_outside) for value in values)
         if _are_paths(values, num_files, base, allow_outside):
-            found.append(name)
-            if not num_files and not _any_series(values, base, allow_outside):
-                notes.append(f"none of the first {len(values)} paths of '{name}' exists below {base}{NOWHERE}")
-    return found, notes
+            leads_nowhere = not num_files and not _any_series(values, base, allow_outside)
+            note = f"none of the first {len(values)} paths of '{name}' exists below {base}{NOWHERE}"
+            found[name] = note if leads_nowhere else ""
+    if not all(found.values()):
+        found = {name: note for name, note in found.items() if not (note and name.lower() in ID_NAMES)}
+    return list(found), [note for note in found.values() if note]
 
 
 def _are_paths(values: list[str], num_files: int, base: Path, allow_outside: bool) -> bool:
