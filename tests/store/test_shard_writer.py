@@ -22,7 +22,7 @@ from hypothesis.extra import numpy as hnp
 
 from flatout.errors import SampleError, StoreCorruptError
 from flatout.source import hash_key
-from flatout.store import checks, column, layout, past_cache, shard_writer
+from flatout.store import checks, column, gather, layout, past_cache, shard_writer
 from flatout.store.encode import encode, restore
 from flatout.store.shard_reader import ShardReader
 from flatout.store.shard_writer import EncodedSample, ShardWriter
@@ -222,12 +222,19 @@ def _refused(*_: object, **__: object) -> None:
     raise OSError(28, "the disk is full")
 
 
-def test_samples_around_the_sizes_of_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("slabs", [None, column.Slabs()], ids=["as they come", "in slabs"])
+def test_samples_around_the_sizes_of_memory(tmp_path: Path, slabs: column.Slabs | None) -> None:
     spec = FieldSpec("x", "array", "uint8", (None,))
+    most, large = gather.GATHER_BYTES, gather.LARGE_BYTES
+    sizes = [most + 7, 0, 3, most, 0, large, large - 1, large + 1, 1, most, *[400_000] * 5, large - 1]
     most, large, small = column.SLAB_BYTES, column.LARGE_BYTES, column.SMALL_BYTES
-    sizes = (most + 7, 0, 3, most, 0, large, small, small - 1, large + 1, 1, most, *[400_000] * 5, large - 1)
+    sizes += [most + 7, 0, 3, most, 0, large, small, small - 1, large + 1, 1, most, *[400_000] * 5, large - 1]
     samples = [{"x": np.full(size, number, np.uint8)} for number, size in enumerate(sizes)]
-    shard = save((spec,), samples, tmp_path)
+    writer = ShardWriter((spec,), slabs=slabs)
+    for number, arrays in enumerate(samples):
+        writer.append(writer.encode(str(number), number, -1, arrays))
+    meta = writer.write(tmp_path, 0)
+    shard = ShardReader(tmp_path / meta.file, meta, (spec,))
     for row, arrays in enumerate(samples):
         np.testing.assert_array_equal(shard.read("x", row), arrays["x"])
 

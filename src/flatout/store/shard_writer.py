@@ -218,6 +218,7 @@ class ShardWriter:
             if spec.is_ragged:
                 shapes = self._shapes[spec.name]
                 known[layout.offsets_path(spec.name)] = np.cumsum([0, *map(math.prod, shapes)])
+            if layout.has_shapes(spec):
                 known[layout.shapes_path(spec.name)] = np.array(shapes).reshape(-1, len(spec.shape))
         dtypes = layout.table_dtypes(self.fields)
         # Straight to the dtype: by way of float64 a 64-bit hash would lose its last bits.
