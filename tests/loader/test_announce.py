@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.loader.breaking import make_store
+from tests.loader.breaking import NUM_ITEMS, make_store
 from tests.store.crashing import wait_until
 
 from flatout.loader import announce, fixed, lane
@@ -24,6 +24,7 @@ from flatout.loader.fetch import Fetcher, ReadRule
 from flatout.loader.loader import FastDataLoader
 from flatout.loader.maker import MOST_AHEAD
 from flatout.loader.mapped import MappedRows
+from flatout.store import ShardReader
 
 
 class Faults:
@@ -119,6 +120,32 @@ def test_a_loader_announces_its_first_batches_and_those_after_a_cold_one(
     list(loader)
     list(loader)
     assert told[num_told : num_told + 4 * len(loader)] == gathered[num_gathered + 4 :][: 4 * len(loader)]
+
+
+def test_the_tables_of_each_shard_are_announced_once_and_before_its_rows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    store = make_store(tmp_path / "store", ("image",))
+    told: list[tuple[str, int]] = []
+    monkeypatch.setattr(ShardReader, "announce_tables", lambda shard: told.append(("tables", id(shard))))
+    monkeypatch.setattr(announce, "_will_need", lambda pieces: told.append(("rows", len(pieces))))
+    fetcher = Fetcher(store, np.arange(NUM_ITEMS), 4, ReadRule(io="mmap"))
+    shards = [id(store.shard(number)) for number in range(len(store.meta.shards))]
+    assert len(shards) > 1
+    fetcher.announce(fetcher.look_up(np.array([0, 1])))
+    assert told == [("tables", shards[0]), ("rows", 2)]
+    fetcher.announce(fetcher.look_up(np.array([NUM_ITEMS - 1, 0])))
+    fetcher.announce(fetcher.look_up(np.arange(NUM_ITEMS)))
+    tables = [each for kind, each in told if kind == "tables"]
+    assert sorted(tables) == sorted(shards)
+    assert told[2] == ("tables", shards[-1])
+
+
+def test_without_checks_no_tables_are_announced(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    store = make_store(tmp_path / "store", ("image",))
+    monkeypatch.setattr(ShardReader, "announce_tables", lambda shard: pytest.fail("nobody needs them"))
+    fetcher = Fetcher(store, np.arange(NUM_ITEMS), 4, ReadRule(io="mmap", crc="off"))
+    fetcher.announce(fetcher.look_up(np.arange(NUM_ITEMS)))
 
 
 def test_where_faults_are_not_counted_nothing_seems_cold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,17 +56,25 @@ def test_batches_are_those_of_the_map(fresh: StoreReader, num_workers: int) -> N
 def test_samples_are_announced_before_they_are_read(
     fresh: StoreReader, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Rows of one shape, compressed ones, and ragged ones of both kinds: the bytes of each, in their order."""
+    """Rows of one shape, compressed ones, and ragged ones of both kinds: the bytes of each, in their order.
+
+    The tables of their shards, which stand at the start of the file, are told before them."""
     advise, read_some = os.posix_fadvise, pread._read_some
     source = open_as(fresh, "pread").store
     places = {bytes_of(source, at, name) for at in range(NUM_ITEMS)}
     starts = {(path.stat().st_ino, offset) for path, offset, _ in places}
     told: list[tuple[int, int, int]] = []
     asked: list[tuple[int, int, int]] = []
+    heads: set[int] = set()
 
     def tell(descriptor: int, offset: int, size: int, advice: int) -> None:
         assert advice == os.POSIX_FADV_WILLNEED
-        told.append((os.fstat(descriptor).st_ino, offset, size))
+        file = os.fstat(descriptor).st_ino
+        if offset == 0:
+            heads.add(file)
+        else:
+            assert file in heads
+            told.append((file, offset, size))
         advise(descriptor, offset, size, advice)
 
     def read(descriptor: int, offset: int, view: memoryview) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,10 +18,12 @@ from tests.store.crashing import wait_until
 
 from flatout.bench.load_cold import drop_cache
 from flatout.bench.load_data import write_store
-from flatout.loader import kept, sweep
+from flatout.loader import kept, lane, sweep
+from flatout.loader.announce import QUIET_BATCHES
 from flatout.loader.fetch import ReadRule
 from flatout.loader.loader import FastDataLoader
 from flatout.loader.machine import describe_machine
+from flatout.loader.maker import BatchMaker
 from flatout.loader.sweep import Extent, Sweep, extents_of, is_cold
 from flatout.store import StoreReader
 from flatout.types import FieldSpec
@@ -201,6 +204,37 @@ def test_a_field_that_is_loaded_does_not_hide_a_cold_one(
 
 def test_nothing_is_cold_of_nothing() -> None:
     assert not is_cold([])
+
+
+def test_rows_are_announced_as_long_as_it_is_under_way(
+    cold_store: StoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is announced faults no page, so that the split seems warm: batches waited for half a second."""
+
+    class Endless(Sweep):
+        is_under_way = True
+
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def close(self) -> bool:
+            return True
+
+    announced: list[int] = []
+    announce = BatchMaker._announce
+
+    def noted(self: BatchMaker, first: int, stop: int) -> None:
+        announced.append(first)
+        announce(self, first, stop)
+
+    monkeypatch.setattr(kept, "Sweep", Endless)
+    monkeypatch.setattr(BatchMaker, "_announce", noted)
+    monkeypatch.setattr(lane, "LANE_BYTES", 1 << 40)  # lanes announce nothing
+    monkeypatch.setattr(sys.modules["flatout.loader.announce"], "major_faults", lambda: 0)
+    loader = FastDataLoader(cold_store, 2, shuffle=True, num_workers=1)
+    list(loader)
+    loader.close()
+    assert max(announced) >= 4 * QUIET_BATCHES
 
 
 def test_it_ends_while_it_opens_shards(cold_store: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:

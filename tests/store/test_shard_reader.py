@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from flatout.errors import StoreCorruptError
 from flatout.store import checks, layout
+from flatout.store.byte_source import MappedBytes
 from flatout.store.checks import BLOCK_BYTES, tables_crc
+from flatout.store.mapping import will_need
 from flatout.store.shard_reader import ShardReader
 from flatout.types import FieldSpec
 
@@ -239,6 +241,63 @@ def test_places_outside_the_file_are_refused(shard: ShardReader, with_at: Callab
             hostile = ShardReader(shard.path, with_at(shard.meta, at), FIELDS)
             with pytest.raises(StoreCorruptError):
                 _ = hostile.tables, hostile.data(path.partition("/")[0])
+
+
+class Noted(MappedBytes):
+    """Bytes that note what is announced and what is read."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        super().__init__(path, size)
+        self.announced: list[tuple[int, int]] = []
+        self.was_read: list[tuple[int, int]] = []
+
+    def read(self, offset: int, size: int) -> Any:
+        self.was_read.append((offset, offset + size))
+        return super().read(offset, size)
+
+    def announce(self, offset: int, size: int) -> None:
+        self.announced.append((offset, offset + size))
+        will_need(super().read(offset, size))
+
+
+def noted(shard: ShardReader, meta: Any = None) -> tuple[ShardReader, Noted]:
+    opened: list[Noted] = []
+
+    def open_bytes(path: Path, size: int) -> Noted:
+        opened.append(Noted(path, size))
+        return opened[0]
+
+    return ShardReader(shard.path, meta or shard.meta, FIELDS, open_bytes), opened[0]
+
+
+def test_what_is_announced_is_what_is_read(shard: ShardReader) -> None:
+    """All tables and little more; all data of a field and nothing else. Tables that are there are not."""
+    reader, source = noted(shard)
+    reader.announce_tables()
+    _ = reader.tables
+    [(start, stop)] = source.announced
+    assert all(start <= a <= b <= stop for a, b in source.was_read)
+    assert stop <= max(b for _, b in source.was_read) + 16 * (NUM_ROWS + 1)
+    assert stop < shard.meta.size / 4
+    reader.announce_tables()
+    assert len(source.announced) == 1
+    source.was_read.clear()
+    reader.announce_data("large")
+    reader.data("large")
+    assert source.announced[1:] == source.was_read[-1:]
+
+
+@pytest.mark.parametrize("offset", [1 << 62, 1 << 70, -4096, None])
+def test_nothing_outside_the_file_is_announced(
+    shard: ShardReader, with_at: Callable[..., Any], offset: int | None
+) -> None:
+    paths, at = layout.dataset_paths(FIELDS), list(shard.meta.at)
+    for path in ("large", "ragged/offsets"):
+        at[paths.index(path)] = offset
+    reader, source = noted(shard, with_at(shard.meta, at))
+    reader.announce_tables()
+    reader.announce_data("large")
+    assert all(0 <= start < stop <= shard.meta.size for start, stop in source.announced)
 
 
 def test_datasets_that_overlap_are_refused(shard: ShardReader, with_at: Callable[..., Any]) -> None:

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from flatout.loader.mapped import MappedRows
+from flatout.loader.places import Places
+from flatout.store import StoreReader
 from flatout.types import Array
 
 try:
@@ -59,6 +61,23 @@ class FaultWatch(threading.local):
                 self._patience = min(2 * self._patience, MOST_QUIET_BATCHES)
         self._faults = faults
         self.is_cold = self._quiet < self._patience
+
+
+class TablesAhead:
+    """Announces the tables of shards whose samples are wanted soon, each once; checksums stand in them."""
+
+    def __init__(self, store: StoreReader, places: Places) -> None:
+        self._store = store
+        self._places = places
+        self._is_told = np.zeros(len(store.meta.shards), bool)
+
+    def announce(self, positions: Array) -> None:
+        """These samples of the split are wanted soon."""
+        shards = self._places.shards[positions]
+        fresh = np.unique(shards[~self._is_told[shards]])
+        self._is_told[fresh] = True
+        for number in fresh.tolist():
+            self._store.shard(number).announce_tables()
 
 
 def expect_no_neighbours(rows: Array) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from flatout.errors import ConfigError, LoaderError
+from flatout.loader.announce import TablesAhead
 from flatout.loader.buffers import BufferPool, PinnedPool
 from flatout.loader.cache import CacheRule, SampleCache
 from flatout.loader.crc import CrcCheck
@@ -105,6 +106,7 @@ class Fetcher:
         self._damage = damage or DamageLog()
         self._rule = rule
         self._places = Places.of(store, positions)
+        self._tables = None if rule.crc == "off" else TablesAhead(self.store, self._places)
         self._is_pinned = is_pinned
         self._make_pool = PinnedPool if is_pinned else BufferPool
         self._restores = restores
@@ -187,7 +189,9 @@ class Fetcher:
         return all(check is None or check.is_done for check in checks)
 
     def announce(self, wanted: Wanted) -> None:
-        """Tell the system which rows are wanted soon, where that helps."""
+        """Tell the system which rows are wanted soon, where that helps; their checksums before them."""
+        if self._tables is not None:
+            self._tables.announce(wanted.positions)
         for name, part in self._fixed.items():
             part.announce(wanted.found[name])
         for ragged in self._ragged.values():
@@ -253,8 +257,7 @@ class Fetcher:
 
     def _scales(self, spec: FieldSpec) -> Array:
         path = layout.scale_path(spec.name)
-        shards = range(len(self.store.meta.shards))
-        tables = [self.store.shard(number).tables[path] for number in shards]
+        tables = [shard.tables[path] for shard in self.store.shards_ahead()]
         return load_table(tables, self._places).astype("<f4", copy=False)
 
     def _note(self, position: int, error: Exception) -> None:

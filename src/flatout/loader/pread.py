@@ -53,6 +53,10 @@ class FileBytes:
         self.files.read(self.path, offset, buffer.data)
         return buffer
 
+    def announce(self, offset: int, size: int) -> None:
+        """Ask the system to fetch these bytes; returns at once."""
+        self.files.announce(self.path, offset, size)
+
 
 @dataclass(frozen=True)
 class PreadRows(FixedRows):

@@ -143,8 +143,7 @@ class _Shapes:
         if layout.has_shapes(spec):
             self._sizes = _table(store, layout.shapes_path(spec.name), places)
         else:
-            shards = range(len(store.meta.shards))
-            counts = load_table([store.shard(number).lengths(spec.name) for number in shards], places)
+            counts = load_table([shard.lengths(spec.name) for shard in store.shards_ahead()], places)
             others = math.prod(n for n in spec.shape if n is not None)
             self._axes, self._sizes = length_axis(spec), counts // others
 
@@ -164,7 +163,7 @@ class _Shapes:
 
 
 def _table(store: StoreReader, path: str, places: Places) -> Array:
-    return load_table([store.shard(number).tables[path] for number in range(len(store.meta.shards))], places)
+    return load_table([shard.tables[path] for shard in store.shards_ahead()], places)
 
 
 class FlatPool:

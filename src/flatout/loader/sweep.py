@@ -127,7 +127,10 @@ def wanted_shards(store: StoreReader, shards: Array) -> list[int]:
 
 def extents_of(store: StoreReader, shards: Array, fields: Iterable[str]) -> Iterator[Extent]:
     """Where the fields stand in each of the wanted shards, in the order of the files."""
-    for number in wanted_shards(store, shards):
+    wanted = wanted_shards(store, shards)
+    for number in wanted:  # where samples stand may be told by tables
+        store.shard(number).announce_tables()
+    for number in wanted:
         shard = store.shard(number)
         for name in fields:
             ends = byte_ranges(shard, store.fields[name], np.array([0, len(shard) - 1]))

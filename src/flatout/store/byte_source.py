@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from flatout.store.mapping import map_file
+from flatout.store.mapping import map_file, will_need
 from flatout.types import Array
 
 
@@ -15,6 +15,9 @@ class ByteSource(Protocol):
 
     def read(self, offset: int, size: int) -> Array:
         """`size` bytes from `offset` on, as uint8; whoever asks does not write to them."""
+
+    def announce(self, offset: int, size: int) -> None:
+        """Ask the system to fetch these bytes, where it can be asked; returns at once."""
 
 
 OpenBytes = Callable[[Path, int], ByteSource]
@@ -29,3 +32,6 @@ class MappedBytes:
 
     def read(self, offset: int, size: int) -> Array:
         return self._bytes[offset:][:size]
+
+    def announce(self, offset: int, size: int) -> None:
+        will_need(self.read(offset, size))

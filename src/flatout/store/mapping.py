@@ -24,6 +24,7 @@ CAN_PLACE = sys.platform in ("linux", "darwin")
 _NONE, _READ = 0, 1
 _SHARED, _PRIVATE, _FIXED = 1, 2, 16
 _NORESERVE, _ANONYMOUS = (0x40, 0x1000) if sys.platform == "darwin" else (0x4000, 0x20)
+_WILLNEED = 3
 _FAILED = ctypes.c_void_p(-1).value
 
 
@@ -54,6 +55,13 @@ def place(address: int, path: Path, offset: int, size: int) -> None:
         os.close(descriptor)
 
 
+def will_need(mapped: Array) -> None:
+    """Ask the system to fetch a stretch of a mapped file; returns at once."""
+    if CAN_PLACE and mapped.size:
+        address, into_page = mapped.ctypes.data, mapped.ctypes.data % mmap.PAGESIZE
+        _libc().madvise(address - into_page, mapped.nbytes + into_page, _WILLNEED)
+
+
 def as_array(address: int, size: int) -> Array:
     """The bytes at an address; the map goes when the array and every view of it are gone."""
     owner = (ctypes.c_char * size).from_address(address)
@@ -69,6 +77,7 @@ def _libc() -> Any:
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     return libc
 
 

@@ -111,6 +111,13 @@ class StoreReader:
             self._shards[number] = found
         return found
 
+    def shards_ahead(self, field: str | None = None) -> list[ShardReader]:
+        """Every shard, with its tables on their way from the disk, or its data of a field of one shape."""
+        shards = [self.shard(number) for number in range(len(self.meta.shards))]
+        for shard in shards:
+            shard.announce_tables() if field is None else shard.announce_data(field)
+        return shards
+
     def read(self, position: int) -> dict[str, Array]:
         """One sample with every field restored.
 

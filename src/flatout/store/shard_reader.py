@@ -68,6 +68,24 @@ class ShardReader:
         self._check_places(tables)
         return tables
 
+    def announce_tables(self) -> None:
+        """Ask the system to fetch the tables; returns at once. A page of them that is not there would be
+        waited for, and all that the system reads around it: 256 shards took 0.8 s, announced 0.02."""
+        if self._tables is None:
+            starts = [self._at[path] or 0 for path in self._table_dtypes]
+            widest = max([2, *(len(spec.shape) for spec in self.fields.values())])
+            self._announce(0, max(starts) + 8 * widest * (len(self) + 1))
+
+    def announce_data(self, name: str) -> None:
+        """The same for all data of a field of one shape."""
+        start = self.offset_of(name) or 0
+        self._announce(start, start + self._num_bytes(self.fields[name]))
+
+    def _announce(self, start: int, stop: int) -> None:
+        stop = min(stop, self.meta.size)  # what a root says may be beyond all bounds
+        if 0 <= start < stop:
+            self._bytes.announce(start, stop - start)
+
     def keys(self) -> list[str]:
         """The samples' keys in row order."""
         raw, offsets = self.tables[layout.KEY_BYTES].tobytes(), self.tables[layout.KEY_OFFSETS].tolist()
