@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from blake3 import blake3
+from xxhash import xxh3_128
 
 from flatout.source import hash_key
 from flatout.store import DataPreprocessor, RunStats, StoreReader, plan
@@ -219,7 +220,7 @@ def reseal_shard() -> Callable[..., None]:
         document = json.loads((folder / ROOT).read_text())
         entry = document["shards"][number]
         data = (folder / "shards" / entry["file"]).read_bytes()
-        entry |= {"blake3": blake3(data).hexdigest(), "size": len(data), **changes}
+        entry |= {"xxh3": xxh3_128(data).hexdigest(), "size": len(data), **changes}
         seal_root(folder, document)
 
     return reseal
@@ -234,7 +235,7 @@ def shard_paths() -> Callable[[Path], list[Path]]:
 @pytest.fixture
 def with_at() -> Callable[..., ShardMeta]:
     """(meta, at) -> the same shard with other places."""
-    return lambda meta, at: ShardMeta(meta.file, meta.blake3, meta.size, meta.rows, meta.crc, tuple(at))
+    return lambda meta, at: ShardMeta(meta.file, meta.xxh3, meta.size, meta.rows, meta.crc, tuple(at))
 
 
 @pytest.fixture

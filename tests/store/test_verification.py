@@ -298,14 +298,18 @@ def test_libhdf5_opens_nothing_that_no_hash_vouches_for(
 
 def during(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], Any], times: int = 1) -> None:
     """Let something happen each time just before verify looks at a file of this name."""
-    whole, left = verification.hash_file, iter(range(times))
+    left = iter(range(times))
 
-    def hash_file(path: Path) -> str:
-        if path.name.startswith(name) and next(left, None) is not None:
-            act()
-        return str(whole(path))
+    def watched(whole: Callable[[Path], str]) -> Callable[[Path], str]:
+        def hashed(path: Path) -> str:
+            if path.name.startswith(name) and next(left, None) is not None:
+                act()
+            return whole(path)
 
-    monkeypatch.setattr(verification, "hash_file", hash_file)
+        return hashed
+
+    for hashing in ("hash_file", "hash_shard"):
+        monkeypatch.setattr(verification, hashing, watched(getattr(verification, hashing)))
 
 
 def update(prepared: Any) -> Callable[[], Any]:

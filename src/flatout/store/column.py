@@ -18,7 +18,7 @@ from flatout.store.gather import joined
 from flatout.types import Array
 
 SLAB_BYTES = 2 << 20
-"""A huge page: BLAKE3 hashes 4.7 GB/s of memory that no cache has there, and 3.9 in pages of 4 KB."""
+"""A huge page: XXH3 hashes 30 GB/s of memory that no cache has there, and 24 in pages of 4 KB."""
 SMALL_BYTES = 4096
 """Smaller arrays are collected first: to copy one takes longer than to keep it."""
 TOGETHER_BYTES = 1 << 16

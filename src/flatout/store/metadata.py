@@ -32,7 +32,7 @@ class ShardMeta:
     """One immutable shard file: its identity and the place of each dataset."""
 
     file: str
-    blake3: str
+    xxh3: str
     size: int
     rows: int
     crc: int

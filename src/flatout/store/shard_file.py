@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-from blake3 import blake3
 
 from flatout.errors import StoreCorruptError
 from flatout.store import layout
+from flatout.store.checks import shard_hasher
 from flatout.store.files import NEW_FILE, Buffer, write_all
 from flatout.store.metadata import ShardMeta
 from flatout.store.past_cache import ask_for_direct, in_pieces, write_piece
@@ -46,12 +46,12 @@ def in_file_order(skeleton: Skeleton, data: Mapping[int, Iterable[Buffer]]) -> I
 def write_hashed(
     path: Path, buffers: Iterable[memoryview], *, safe: bool = True, past_cache: bool = False
 ) -> str:
-    """Write a new file; its blake3 out. Unsafe: no hash, a random name.
+    """Write a new file; its hash out. Unsafe: no hash, a random name.
 
     Args:
         past_cache: straight to the disk, where the filesystem can do so.
     """
-    hasher = blake3(max_threads=1)
+    hasher = shard_hasher()
     descriptor = os.open(path, NEW_FILE, 0o666)
     try:
         is_direct = past_cache and ask_for_direct(descriptor)
@@ -62,7 +62,7 @@ def write_hashed(
             write(descriptor, buffer)
     finally:
         os.close(descriptor)
-    return hasher.hexdigest() if safe else secrets.token_hex(32)
+    return hasher.hexdigest() if safe else secrets.token_hex(16)
 
 
 def _fewer(buffers: Iterable[memoryview]) -> Iterator[memoryview]:

@@ -193,7 +193,7 @@ class ShardWriter:
                 self._slabs.give(taken)
         meta = ShardMeta(
             file=f"{number:06d}-{digest[:16]}.h5",
-            blake3=digest,
+            xxh3=digest,
             size=skeleton.size,
             rows=len(self),
             crc=checks.tables_crc(tables.values()),

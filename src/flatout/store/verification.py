@@ -13,7 +13,7 @@ import numpy as np
 from flatout.errors import StoreCorruptError, StoreError
 from flatout.source import hash_file
 from flatout.store import layout
-from flatout.store.checks import content_hash
+from flatout.store.checks import content_hash, hash_shard
 from flatout.store.commit import QUARANTINE, STATS
 from flatout.store.companions import pending_hashes
 from flatout.store.index import index_schema, length_column, read_index, rows_by_shard
@@ -167,7 +167,7 @@ def _shard(folder: Path, meta: StoreMeta, number: int, index: _Places | None) ->
     path, name = folder / SHARD_FOLDER / shard.file, f"{SHARD_FOLDER}/{shard.file}"
     try:
         reader = ShardReader(path, shard, meta.fields)
-        is_whole = hash_file(path) == shard.blake3
+        is_whole = hash_shard(path) == shard.xxh3
         damage = [Damage(name, "crc differs", key, field) for key, field in _bad_samples(reader)]
         if not is_whole:
             return damage or [

@@ -195,7 +195,7 @@ def test_a_writer_makes_the_golden_bytes(tmp_path: Path) -> None:
 def test_the_roots_entry_of_a_shard(tmp_path: Path) -> None:
     meta = write_shard(tmp_path, "plain")
     (entry,) = root("plain")["shards"]
-    assert list(entry) == ["file", "blake3", "size", "rows", "crc", "at"]
+    assert list(entry) == ["file", "xxh3", "size", "rows", "crc", "at"]
     assert {part: getattr(meta, part) for part in entry} == {**entry, "at": tuple(entry["at"])}
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from flatout.errors import ConfigError, FlatoutError, StoreError
-from flatout.source import hash_file, load_object
+from flatout.source import load_object
+from flatout.store.checks import hash_shard
 from flatout.store.files import sync_file, temporary_beside
 from flatout.store.limits import free_bytes
 from flatout.store.progress import Progress, Silent
@@ -70,7 +71,7 @@ class Samples:
         """
         shard = self.store.shard(number)
         try:
-            is_whole = hash_file(shard.path) == shard.meta.blake3
+            is_whole = hash_shard(shard.path) == shard.meta.xxh3
         except OSError as error:
             raise shard.damaged(error.strerror or str(error)) from error
         if not is_whole:
