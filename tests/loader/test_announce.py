@@ -19,12 +19,13 @@ from tests.loader.breaking import NUM_ITEMS, make_store
 from tests.store.crashing import wait_until
 
 from flatout.loader import announce, fixed, lane
-from flatout.loader.announce import MOST_PIECES, MOST_QUIET_BATCHES, PIECE_BYTES, QUIET_BATCHES, FaultWatch
+from flatout.loader.announce import MOST_PIECES, MOST_QUIET_BATCHES, QUIET_BATCHES, FaultWatch
 from flatout.loader.fetch import Fetcher, ReadRule
 from flatout.loader.loader import FastDataLoader
 from flatout.loader.maker import MOST_AHEAD
 from flatout.loader.mapped import MappedRows
 from flatout.store import ShardReader
+from flatout.store.mapping import ANNOUNCED_BYTES
 
 
 class Faults:
@@ -159,14 +160,14 @@ def test_where_faults_are_not_counted_nothing_seems_cold(monkeypatch: pytest.Mon
     assert cold_batches(elsewhere.FaultWatch()) == QUIET_BATCHES
 
 
-@given(st.lists(st.tuples(st.integers(0, 1 << 40), st.integers(1, 3 * PIECE_BYTES)), max_size=8))
+@given(st.lists(st.tuples(st.integers(0, 1 << 40), st.integers(1, 3 * ANNOUNCED_BYTES)), max_size=8))
 def test_pieces_cover_each_stretch_in_order(stretches: list[tuple[int, int]]) -> None:
     firsts = np.array([first for first, _ in stretches], np.int64)
     ends = firsts + np.array([size for _, size in stretches], np.int64)
     wanted = [
-        [start, min(PIECE_BYTES, first + size - start)]
+        [start, min(ANNOUNCED_BYTES, first + size - start)]
         for first, size in stretches
-        for start in range(first, first + size, PIECE_BYTES)
+        for start in range(first, first + size, ANNOUNCED_BYTES)
     ]
     assert announce._pieces(firsts, ends).tolist() == wanted
 

@@ -27,6 +27,7 @@ from flatout.loader.samples import SampleReader
 from flatout.loader.sweep import Sweep
 from flatout.loader.told_files import ToldFiles
 from flatout.store import StoreReader
+from flatout.store.mapping import ANNOUNCED_BYTES
 
 MAPS = Path("/proc/self/maps")
 
@@ -69,7 +70,8 @@ def test_samples_are_announced_before_they_are_read(
 
     def tell(descriptor: int, offset: int, size: int, advice: int) -> None:
         assert advice == os.POSIX_FADV_WILLNEED
-        file = os.fstat(descriptor).st_ino
+        file, file_size = os.fstat(descriptor).st_ino, os.fstat(descriptor).st_size
+        assert 0 < size < file_size
         if offset == 0:
             heads.add(file)
         else:
@@ -91,6 +93,19 @@ def test_samples_are_announced_before_they_are_read(
         list(loader)
     assert len(asked) == 3 * NUM_ITEMS
     assert told[: len(asked)] == asked
+
+
+def test_much_is_announced_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more at once, Linux fetches only as much as a device takes in one request."""
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, offset, size, __: told.append((offset, size)))
+    (tmp_path / "file").touch()
+    Files().announce(tmp_path / "file", 100, 2 * ANNOUNCED_BYTES + 7)
+    assert told == [
+        (100, ANNOUNCED_BYTES),
+        (100 + ANNOUNCED_BYTES, ANNOUNCED_BYTES),
+        (100 + 2 * ANNOUNCED_BYTES, 7),
+    ]
 
 
 def test_a_sample_without_bytes_is_not_announced() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -93,24 +94,38 @@ def test_a_consumer_that_helps_is_interrupted_at_once(num_threads: int) -> None:
 
 def test_the_first_item_is_handed_over_as_soon_as_it_is_made() -> None:
     """On a cold disk the second may take ten times as long: the consumer leaves it to the producers."""
-    is_taken, makers = threading.Event(), {}
+    is_waiting = threading.Event()
+    helped: list[int] = []
 
     def make(number: int) -> int:
-        makers[number] = threading.current_thread()
-        assert number == 0 or is_taken.wait(WAIT_S)
+        if threading.current_thread() is threading.main_thread():
+            helped.append(number)
+        elif number == 0:  # the consumer has found nothing, and waits or has begun another
+            assert is_waiting.wait(WAIT_S)
+            time.sleep(0.05)
         return number
 
-    stream = Prefetcher(each(make), 0, 2, 4)
+    stream = Prefetcher(each(make), 0, 1, 4)
+    threading.Timer(0.05, is_waiting.set).start()
     assert stream.take() == 0
-    is_taken.set()
-    assert makers[0] is not threading.current_thread()
+    assert helped == []
     assert [stream.take() for _ in range(20)] == list(range(1, 21))
     stream.close()
 
 
-def test_with_no_producer_left_the_consumer_makes_the_first_item() -> None:
+def test_with_no_producer_left_the_consumer_makes_the_first_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that leave, asked to, before they have made anything."""
+    are_dismissed = threading.Event()
+    produce = prefetch._produce
+
+    def late(belt: prefetch.Belt, number: int) -> None:
+        assert are_dismissed.wait(WAIT_S)
+        produce(belt, number)
+
+    monkeypatch.setattr(prefetch, "_produce", late)
     stream = Prefetcher(each(lambda number: number), 0, 2, 4)
     stream.resize(0, 4)
+    are_dismissed.set()
     assert [stream.take() for _ in range(20)] == list(range(20))
     stream.close()
 

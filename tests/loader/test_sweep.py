@@ -26,6 +26,7 @@ from flatout.loader.machine import describe_machine
 from flatout.loader.maker import BatchMaker
 from flatout.loader.sweep import Extent, Sweep, extents_of, is_cold
 from flatout.store import StoreReader
+from flatout.store.reader import SHARDS_AHEAD
 from flatout.types import FieldSpec
 
 NUM_ROWS, ROW_BYTES = 512, 16_000
@@ -252,6 +253,32 @@ def test_it_ends_while_it_opens_shards(cold_store: StoreReader, monkeypatch: pyt
     assert not running.is_under_way  # nothing is announced yet
     assert not running.close()
     assert not running._thread.is_alive()
+
+
+@pytest.mark.parametrize("is_ragged", [False, True])
+def test_few_shards_are_opened_once_it_is_to_end(
+    cold_store: StoreReader, monkeypatch: pytest.MonkeyPatch, is_ragged: bool
+) -> None:
+    """Whether or not their tables have to be read: with 10,000 of them, opening takes seconds."""
+    opened: list[int] = []
+    stop = threading.Event()
+
+    def slow(number: int) -> Any:
+        opened.append(number)
+        stop.set()
+        return shard
+
+    shard, meta = cold_store.shard(0), cold_store.meta
+    shards = np.repeat(np.arange(1000), len(shard))
+    monkeypatch.setattr(cold_store, "meta", replace(meta, shards=meta.shards[:1] * 1000))
+    monkeypatch.setattr(cold_store, "shard", slow)
+    monkeypatch.setattr(type(shard), "announce_tables", lambda _: None)
+    if is_ragged:
+        ranges = np.array([[0, 10], [10, 20]])
+        monkeypatch.setattr(sweep, "byte_ranges", lambda *_: ranges)
+        monkeypatch.setitem(cold_store.fields, "image", FieldSpec("image", "array", "uint8", (None,)))
+    sweep._sweep(cold_store, shards, ("image",), 1, stop, threading.Event())
+    assert 0 < len(opened) <= SHARDS_AHEAD + 3
 
 
 def test_one_that_was_cut_off_is_begun_again(cold_store: StoreReader, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def head_of(folder: Path, **changes: Any) -> JournalHead:
 
 def shard_in(folder: Path, number: int) -> ShardMeta:
     """A shard's record, with a file of its size."""
-    meta = ShardMeta(f"{number:06d}-{number:016x}.h5", f"{number:064x}", 10 + number, 2, 5, (4096, None))
+    meta = ShardMeta(f"{number:06d}-{number:016x}.h5", f"{number:032x}", 10 + number, 2, 5, (4096, None))
     path = folder / "shards" / meta.file
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(bytes(meta.size))

@@ -18,6 +18,7 @@ from flatout.store.metadata import (
     StoreMeta,
     is_replaced,
     is_store,
+    load_fields,
     load_metadata,
     save_metadata,
     to_text,
@@ -32,7 +33,7 @@ AT = (40960, 53248, 61440, 69632, 77824, 98304, 110592, 118784, 1118784, 2118784
 
 
 def shard(number: int) -> ShardMeta:
-    return ShardMeta(f"{number:06d}-{number:016x}.h5", f"{number:064x}", 67_108_864, 500, 4_000_000_000, AT)
+    return ShardMeta(f"{number:06d}-{number:016x}.h5", f"{number:032x}", 67_108_864, 500, 4_000_000_000, AT)
 
 
 def meta_of(num_shards: int = 2, **changes: Any) -> StoreMeta:
@@ -81,6 +82,41 @@ def test_another_version_is_refused_by_number(
     forge_root(tmp_path, lambda document: document.update(version=version))
     with pytest.raises(StoreVersionError, match=f"is format {version}; this release reads 1"):
         load_metadata(tmp_path)
+
+
+def of_an_early_build(document: dict[str, Any]) -> None:
+    """As roots were before shards were hashed with XXH3."""
+    for entry in document["shards"]:
+        entry["blake3"] = 2 * entry.pop("xxh3")
+
+
+def test_the_root_of_an_early_build_is_no_damaged_one(tmp_path: Path, forge_root: Callable[..., None]) -> None:
+    save_metadata(tmp_path, meta_of())
+    forge_root(tmp_path, of_an_early_build)
+    with pytest.raises(StoreVersionError, match=r"early build.*'flatout prepare --force'"):
+        load_metadata(tmp_path)
+    assert load_fields(tmp_path) == meta_of().fields
+
+
+def test_fields_that_cannot_be_told_are_none(tmp_path: Path) -> None:
+    assert load_fields(tmp_path) == ()
+    save_metadata(tmp_path, meta_of())
+    text = (tmp_path / ROOT).read_text()
+    (tmp_path / ROOT).write_text(text.replace('"splits"', '"pieces"'))
+    assert load_fields(tmp_path) == ()
+
+
+def test_classes_keep_their_numbers_when_a_store_that_is_not_read_is_forced(
+    prepared: Any, forge_root: Callable[..., None]
+) -> None:
+    forge_root(prepared.store, of_an_early_build)
+    prepared.rows[0]["label"] = "ant"
+    prepared.save()
+    with pytest.raises(StoreVersionError):
+        prepared.prepare()
+    prepared.prepare(force=True)
+    (label,) = (spec for spec in load_metadata(prepared.store).fields if spec.name == "label")
+    assert label.classes == ("cat", "dog", "eel", "ant")
 
 
 @pytest.mark.parametrize(

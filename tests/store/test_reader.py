@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from flatout.errors import ConfigError, StoreCorruptError, StoreError, StoreMissingError
-from flatout.store import StoreReader, compact
+from flatout.store import ShardReader, StoreReader, compact, reader
 from flatout.store.index import read_index, write_index
 
 pytestmark = pytest.mark.usefixtures("few_shards")
@@ -237,6 +237,38 @@ class Counted:
         with open(self.path, "rb") as file:
             file.seek(offset)
             return np.frombuffer(file.read(size), np.uint8)
+
+    def announce(self, offset: int, size: int) -> None:
+        """Nothing: what is read is what is looked at."""
+
+
+@pytest.mark.parametrize("field", [None, "image"])
+def test_shards_are_announced_a_few_ahead_of_their_reader(
+    stored: Path, monkeypatch: pytest.MonkeyPatch, field: str | None
+) -> None:
+    """Also where one cannot be opened: that is told to whoever reads it."""
+    store, told = StoreReader(stored), []
+    bad = store.meta.shards[1].file
+    open_shard = reader.ShardReader
+
+    def opened(path: Path, *others: Any) -> ShardReader:
+        if path.name == bad:
+            raise StoreCorruptError("gone")
+        return open_shard(path, *others)
+
+    monkeypatch.setattr(reader, "SHARDS_AHEAD", 1)
+    monkeypatch.setattr(reader, "ShardReader", opened)
+    monkeypatch.setattr(open_shard, "announce_tables", lambda shard: told.append((shard.path.name, None)))
+    monkeypatch.setattr(open_shard, "announce_data", lambda shard, name: told.append((shard.path.name, name)))
+    names = [meta.file for meta in store.meta.shards]
+    seen = []
+    for number in store.announced(field):
+        seen.append(number)
+        assert [name for name, _ in told] == [name for name in names[: number + 2] if name != bad]
+    assert seen == list(range(len(names)))
+    assert len(names) > 2
+    assert {kind for _, kind in told} == {field}
+    assert list(store.announced(field, [2, 0])) == [2, 0]
 
 
 def test_another_source_of_bytes_gives_the_same_samples(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,14 +11,17 @@ import ctypes
 import mmap
 import os
 import threading
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from flatout.errors import StoreError
 from flatout.loader.mapped import MappedRows
 from flatout.loader.places import Places
 from flatout.store import StoreReader
+from flatout.store.mapping import ANNOUNCED_BYTES
 from flatout.types import Array
 
 try:
@@ -30,8 +33,6 @@ QUIET_BATCHES = 32
 """Batches without a fetched page after which announcing stops; the first cold row starts it again, and what is
 announced is not missed: so it goes on twice as long each time, up to"""
 MOST_QUIET_BATCHES = 1 << 14
-PIECE_BYTES = 512 << 10
-"""Announced at once: of more, Linux fetches only as much as the device takes in one request."""
 MOST_PIECES = 1024
 """That Linux takes in one call."""
 _RANDOM, _WILLNEED = 1, 3
@@ -77,7 +78,8 @@ class TablesAhead:
         fresh = np.unique(shards[~self._is_told[shards]])
         self._is_told[fresh] = True
         for number in fresh.tolist():
-            self._store.shard(number).announce_tables()
+            with suppress(StoreError):  # told to whoever reads it
+                self._store.shard(number).announce_tables()
 
 
 def expect_no_neighbours(rows: Array) -> None:
@@ -100,11 +102,11 @@ def announce_stretches(rows: Array, starts: Array, stops: Array) -> None:
 
 def _pieces(firsts: Array, ends: Array) -> Array:
     """(n, 2) int64: addresses and sizes of pieces that cover stretches of memory, none larger than allowed."""
-    counts = -(-(ends - firsts) // PIECE_BYTES)
+    counts = -(-(ends - firsts) // ANNOUNCED_BYTES)
     number = np.repeat(np.arange(len(counts)), counts)
     within = np.arange(len(number)) - np.repeat(np.cumsum(counts) - counts, counts)
-    start = firsts[number] + within * PIECE_BYTES
-    return np.stack([start, np.minimum(PIECE_BYTES, ends[number] - start)], axis=1)
+    start = firsts[number] + within * ANNOUNCED_BYTES
+    return np.stack([start, np.minimum(ANNOUNCED_BYTES, ends[number] - start)], axis=1)
 
 
 def _will_need(pieces: Array) -> None:

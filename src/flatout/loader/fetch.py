@@ -117,6 +117,9 @@ class Fetcher:
         self.announces = bool(self._ragged) or not all(
             isinstance(part, LoadedPart) for part in self._fixed.values()
         )
+        if not self.announces and rule.crc != "off":
+            for _ in self.store.announced():  # all is loaded, but the checksums of it
+                pass
         self._fixed[KEY] = LoadedPart(store.numbers["key_hash"][positions].view(np.int64))
         self.unit = self.unit_of(UNIT_BYTES)
 
@@ -257,7 +260,7 @@ class Fetcher:
 
     def _scales(self, spec: FieldSpec) -> Array:
         path = layout.scale_path(spec.name)
-        tables = [shard.tables[path] for shard in self.store.shards_ahead()]
+        tables = [self.store.shard(number).tables[path] for number in self.store.announced()]
         return load_table(tables, self._places).astype("<f4", copy=False)
 
     def _note(self, position: int, error: Exception) -> None:

@@ -130,7 +130,7 @@ def is_small(spec: FieldSpec) -> bool:
 
 def load_rows(store: StoreReader, spec: FieldSpec, places: Places) -> Array:
     """A small field of every sample of the split, in order."""
-    tables = [shard.data(spec.name) for shard in store.shards_ahead(spec.name)]
+    tables = [store.shard(number).data(spec.name) for number in store.announced(spec.name)]
     return load_table(tables, places).astype(spec.stored_dtype, copy=False)
 
 

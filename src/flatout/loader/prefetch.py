@@ -2,8 +2,8 @@
 
 The stream never ends (the next epoch follows the last batch) and is made in units, a unit being several small
 batches or one large one. Numbers of units that may be made lie in one queue; whoever makes a unit puts it into
-the slot of its number. A consumer that finds its slot empty makes units itself rather than sleep: put to sleep
-and woken for each unit, cores stood idle for a third of the time.
+the slot of its number. A consumer that finds its slot empty, but for the first, makes units itself rather than
+sleep: put to sleep and woken for each unit, cores stood idle for a third of the time.
 """
 
 from __future__ import annotations

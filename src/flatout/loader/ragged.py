@@ -143,7 +143,9 @@ class _Shapes:
         if layout.has_shapes(spec):
             self._sizes = _table(store, layout.shapes_path(spec.name), places)
         else:
-            counts = load_table([shard.lengths(spec.name) for shard in store.shards_ahead()], places)
+            counts = load_table(
+                [store.shard(number).lengths(spec.name) for number in store.announced()], places
+            )
             others = math.prod(n for n in spec.shape if n is not None)
             self._axes, self._sizes = length_axis(spec), counts // others
 
@@ -163,7 +165,7 @@ class _Shapes:
 
 
 def _table(store: StoreReader, path: str, places: Places) -> Array:
-    return load_table([shard.tables[path] for shard in store.shards_ahead()], places)
+    return load_table([store.shard(number).tables[path] for number in store.announced()], places)
 
 
 class FlatPool:

@@ -36,9 +36,8 @@ def split_ranges(store: StoreReader, spec: FieldSpec, places: Places) -> Array:
     of it will say so.
     """
     tables = []
-    with suppress(StoreCorruptError, LoaderError):
-        store.shards_ahead()
-    for number, meta in enumerate(store.meta.shards):
+    for number in store.announced():
+        meta = store.meta.shards[number]
         found = np.empty((0, 2), np.int64)
         with suppress(StoreCorruptError, LoaderError):
             found = byte_ranges(store.shard(number), spec, np.arange(meta.rows))

@@ -107,7 +107,7 @@ def _open(opened: Opened, spec: FieldSpec, places: Places, rule: ReadRule) -> _G
     scales = None
     if layout.is_quantised(spec):
         path = layout.scale_path(spec.name)
-        scales = load_table([shard.tables[path] for shard in store.shards_ahead()], places)
+        scales = load_table([store.shard(number).tables[path] for number in store.announced()], places)
     if spec.is_ragged or spec.compression != "none":
         return _Single(spec, store, places, check, scales)
     rows = open_fixed(store, spec, places, opened.files)

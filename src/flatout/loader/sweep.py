@@ -1,8 +1,8 @@
 """Sweep: a cold split that fits into memory is announced whole, file after file, beside its first batches.
 
 Rows in random order come from a disk at a fraction of the rate of its files as they stand: 16 KB at a time 0.6
-of it, with the sweep 0.9. What the next batches need is announced beside it row by row, only a little ahead:
-most of it has come by the time that it would be wanted.
+of it, with the sweep 0.9. What the next batches need is announced beside it row by row, less far ahead: some
+of it has come by the time that it would be wanted.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ import numpy as np
 from flatout.loader.machine import describe_machine
 from flatout.loader.ranges import byte_ranges
 from flatout.store import StoreReader
+from flatout.store.mapping import ANNOUNCED_BYTES
 from flatout.types import Array
 
-PIECE_BYTES = 2 << 20
-"""Announced at once, so that a sweep that nobody wants any more ends soon."""
 MIN_BYTES = 32 << 20
 """Less is there as soon by its rows."""
 FREE_SHARE = 0.5
@@ -127,10 +126,10 @@ def wanted_shards(store: StoreReader, shards: Array) -> list[int]:
 
 def extents_of(store: StoreReader, shards: Array, fields: Iterable[str]) -> Iterator[Extent]:
     """Where the fields stand in each of the wanted shards, in the order of the files."""
-    wanted = wanted_shards(store, shards)
-    for number in wanted:  # where samples stand may be told by tables
-        store.shard(number).announce_tables()
-    for number in wanted:
+    numbers: Iterable[int] = wanted_shards(store, shards)
+    if any(store.fields[name].is_ragged or store.fields[name].compression != "none" for name in fields):
+        numbers = store.announced(numbers=numbers)  # tables tell where such samples stand
+    for number in numbers:
         shard = store.shard(number)
         for name in fields:
             ends = byte_ranges(shard, store.fields[name], np.array([0, len(shard) - 1]))
@@ -167,10 +166,10 @@ def is_missing(path: Path, offset: int) -> bool:
 def _announce(extent: Extent, stop: threading.Event) -> None:
     descriptor = os.open(extent.path, os.O_RDONLY)
     try:
-        for start in range(extent.start, extent.stop, PIECE_BYTES):
+        for start in range(extent.start, extent.stop, ANNOUNCED_BYTES):
             if stop.is_set():
                 return
-            size = min(PIECE_BYTES, extent.stop - start)
+            size = min(ANNOUNCED_BYTES, extent.stop - start)
             os.posix_fadvise(descriptor, start, size, os.POSIX_FADV_WILLNEED)
     finally:
         os.close(descriptor)

@@ -73,8 +73,8 @@ def open_values(
     """
     if not spec.is_ragged or spec.compression != "none" or files is not None:
         return ShardValues(StoredSamples.of(store, spec, places, files, cache))
-    shards = store.shards_ahead()
-    offsets = [shard.tables[layout.offsets_path(spec.name)] for shard in shards]
+    shards = [store.shard(number) for number in range(len(store.meta.shards))]
+    offsets = [shards[number].tables[layout.offsets_path(spec.name)] for number in store.announced()]
     extents = [
         Extent(shard.path, shard.offset_of(spec.name) or 0, int(edges[-1]))
         for shard, edges in zip(shards, offsets, strict=True)

@@ -100,6 +100,28 @@ def load_metadata(folder: Path) -> StoreMeta:
         StoreCorruptError: it is damaged.
     """
     path = folder / ROOT
+    document = _read_document(folder, path)
+    version = document.get("version")
+    if version != FORMAT_VERSION:
+        raise StoreVersionError(
+            f"{path} is format {version}; this release reads {FORMAT_VERSION}. Upgrade flatout, or "
+            "rebuild the store with 'flatout prepare --force'"
+        )
+    return _from_document(path, document)
+
+
+def load_fields(folder: Path) -> tuple[FieldSpec, ...]:
+    """The fields that the root names, whatever else it says; none if they cannot be told."""
+    path = folder / ROOT
+    try:
+        document = _read_document(folder, path)
+        _check_document(path, document)
+        return tuple(field_spec(spec) for spec in document["fields"])
+    except (StoreError, KeyError, TypeError, AttributeError, ValueError):
+        return ()
+
+
+def _read_document(folder: Path, path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_ROOT_BYTES:
             raise StoreCorruptError(f"{path} has over {MAX_ROOT_BYTES:,} bytes: not a flatout store")
@@ -113,20 +135,25 @@ def load_metadata(folder: Path) -> StoreMeta:
         raise _damaged(path, f"not valid JSON ({error})") from error
     if not isinstance(document, dict) or document.get("format") != "flatout-store":
         raise _damaged(path, "not a flatout store's root")
-    version = document.get("version")
-    if version != FORMAT_VERSION:
-        raise StoreVersionError(
-            f"{path} is format {version}; this release reads {FORMAT_VERSION}. Upgrade flatout, or "
-            "rebuild the store with 'flatout prepare --force'"
-        )
-    return _from_document(path, document)
+    return document
+
+
+def _check_document(path: Path, document: dict[str, Any]) -> Any:
+    """Take checksum and shards out of a root; the shards."""
+    checksum, shards = document.pop("checksum"), document.pop("shards")
+    if checksum != _checksum(document, shards):
+        raise _damaged(path, "its checksum does not match")
+    return shards
 
 
 def _from_document(path: Path, document: dict[str, Any]) -> StoreMeta:
     try:
-        checksum, shards = document.pop("checksum"), document.pop("shards")
-        if checksum != _checksum(document, shards):
-            raise _damaged(path, "its checksum does not match")
+        shards = _check_document(path, document)
+        if any("blake3" in shard for shard in shards):
+            raise StoreVersionError(
+                f"{path} was made by an early build, before shards were hashed with XXH3; "
+                "rebuild the store with 'flatout prepare --force'"
+            )
         known = {f.name for f in fields(StoreMeta)}
         parts = {name: value for name, value in document.items() if name in known}
         parts["fields"] = tuple(field_spec(spec) for spec in parts["fields"])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from flatout.types import Array
 
 MAX_ROWS = 1 << 31
 """Rows of a shard; the index counts them in 32 bits."""
+SHARDS_AHEAD = 64
+"""Shards whose tables are announced before they are read. By calls, twice as many files may be open."""
 ROW_BLOCK = 1 << 20
 """Samples whose rows are checked together: all at once would take 5 bytes a sample more."""
 
@@ -111,12 +114,20 @@ class StoreReader:
             self._shards[number] = found
         return found
 
-    def shards_ahead(self, field: str | None = None) -> list[ShardReader]:
-        """Every shard, with its tables on their way from the disk, or its data of a field of one shape."""
-        shards = [self.shard(number) for number in range(len(self.meta.shards))]
-        for shard in shards:
-            shard.announce_tables() if field is None else shard.announce_data(field)
-        return shards
+    def announced(self, field: str | None = None, numbers: Iterable[int] | None = None) -> Iterator[int]:
+        """Numbers of shards, of all unless some are given, for whoever reads their tables one after the other.
+
+        Those of the next shards are on their way from the disk, or the data of a field of one shape.
+        """
+        waiting: deque[int] = deque()
+        for number in range(len(self.meta.shards)) if numbers is None else numbers:
+            with suppress(StoreError, OSError):  # told to whoever reads it
+                shard = self.shard(number)
+                shard.announce_tables() if field is None else shard.announce_data(field)
+            waiting.append(number)
+            if len(waiting) > SHARDS_AHEAD:
+                yield waiting.popleft()
+        yield from waiting
 
     def read(self, position: int) -> dict[str, Array]:
         """One sample with every field restored.

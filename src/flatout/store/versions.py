@@ -14,7 +14,7 @@ from flatout.errors import StoreError, StoreMissingError
 from flatout.store.fingerprint import Fingerprint
 from flatout.store.index import read_index
 from flatout.store.journal import Journal, planned_rows
-from flatout.store.metadata import SHARD_FOLDER, ShardMeta, StoreMeta, load_metadata
+from flatout.store.metadata import SHARD_FOLDER, ShardMeta, StoreMeta, load_fields, load_metadata
 from flatout.store.samples import RowFinder, empty_samples, row_hashes, samples_of_shards
 from flatout.types import FieldSpec
 
@@ -79,11 +79,7 @@ def broken_shards(folder: Path) -> frozenset[str]:
 
 def classes_of_root(folder: Path) -> dict[str, Sequence[str]]:
     """Class lists of the store that stands here, whatever else of it is whole: their numbers never change."""
-    try:
-        fields = load_metadata(folder).fields
-    except StoreError:
-        return {}
-    return _classes(fields)
+    return _classes(load_fields(folder))
 
 
 def settings_of_root(folder: Path) -> Mapping[str, Any]:
