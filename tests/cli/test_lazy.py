@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,14 @@ class Strict(type):
 class Model(metaclass=Strict): ...
 def command() -> None: ...
 """
+
+
+@pytest.fixture(autouse=True)
+def _handlers_of_a_fresh_interpreter() -> Iterator[None]:
+    """Libraries that other tests use set their own: one that ends the process ended the whole run."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before or signal.default_int_handler)
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -69,3 +71,17 @@ def test_a_sample_that_is_too_long_is_named_with_the_remedy(ragged_store: StoreR
 def test_nothing_ragged_is_refused() -> None:
     with pytest.raises(ConfigError, match="ragged"):
         join_lengths({}, RaggedRule())
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"max_length": 0}, "max_length 0: at least 1"),
+        ({"max_length": -5}, "max_length -5"),
+        ({"crop": "middle"}, "crop 'middle': wanted one of head, tail, random"),
+        ({"multiple": 0}, "multiple 0: at least 1"),
+    ],
+)
+def test_a_rule_that_nothing_follows_is_refused(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        RaggedRule(**settings)

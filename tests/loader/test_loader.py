@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.loader.breaking import make_store
 from tests.loader.epochs import producers
 
 from flatout.errors import ConfigError, LoaderStateError
@@ -250,3 +252,18 @@ def test_weights_of_the_whole_store_are_refused_for_a_split(prepared: dict[str, 
 def test_it_is_called_like_a_dataloader(store: StoreReader) -> None:
     """Data, batch size, shuffle: in torch's own order."""
     assert keys_of(FastDataLoader(store, 8, True, seed=5)) == keys_of(_epoch(store, 0))
+
+
+@pytest.mark.parametrize(
+    ("given_as", "says"),
+    [
+        ({"batch_size": 2.5}, "batch_size 2.5: a whole number"),
+        ({"batch_size": "16"}, "batch_size '16': a whole number"),
+        ({"order": "shuffled"}, "order 'shuffled': names are for configs"),
+        ({"num_workers": -1}, "num_workers -1: at least 0"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_named(tmp_path: Path, given_as: dict[str, Any], says: str) -> None:
+    store = make_store(tmp_path / "store", ("image",))
+    with pytest.raises(ConfigError, match=says):
+        FastDataLoader(store, **given_as)

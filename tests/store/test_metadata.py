@@ -69,6 +69,14 @@ def test_text_is_the_same_for_the_same_store() -> None:
     assert to_text(meta_of()) == to_text(meta_of())
 
 
+def test_no_folder_here(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreMissingError, match="nothere does not exist"):
+        load_metadata(tmp_path / "nothere")
+    with pytest.raises(StoreMissingError, match="file is a file"):
+        load_metadata(tmp_path / "file")
+
+
 def test_no_store_here(tmp_path: Path) -> None:
     with pytest.raises(StoreMissingError, match=f"has no {ROOT}"):
         load_metadata(tmp_path)

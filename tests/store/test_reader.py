@@ -302,3 +302,15 @@ def test_a_pickled_reader_maps_again(stored: Path) -> None:
     before = len(Counted.asked)
     assert copy.read(0)["image"].shape
     assert len(Counted.asked) == before
+
+
+@pytest.mark.parametrize("name", ["image", "series", "label", "text"])
+def test_a_damaged_sample_is_not_read(prepared: Any, flip_bit: Callable[..., None], name: str) -> None:
+    """Of one crc a sample as of those that small samples share: no other value is served in silence."""
+    store = StoreReader(prepared.store)
+    shard, row = store.shard(int(store.numbers["shard"][0])), int(store.numbers["row"][0])
+    at = (shard.offset_of(name) or 0) + shard.byte_range(name, row)[0]
+    key = shard.key(row)
+    flip_bit(shard.path, at)
+    with pytest.raises(StoreCorruptError, match=f"field '{name}' of sample '{key}'.*checksum.*--repair"):
+        StoreReader(prepared.store).read(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -29,6 +29,14 @@ class RaggedRule:
     """Padded lengths are multiples of this."""
     to_max: bool = False
     """Pad every batch to `max_length` instead of to its longest sample."""
+
+    def __post_init__(self) -> None:
+        if self.max_length is not None and self.max_length < 1:
+            raise ConfigError(f"max_length {self.max_length}: at least 1 is needed, or None for whole samples")
+        if self.crop not in get_args(Crop):
+            raise ConfigError(f"crop '{self.crop}': wanted one of {', '.join(get_args(Crop))}")
+        if self.multiple < 1:
+            raise ConfigError(f"multiple {self.multiple}: at least 1 is needed")
 
     def kept(self, lengths: Any) -> Any:
         """Steps that stay of samples of these lengths."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from flatout.errors import LoaderStateError
+from flatout.errors import ConfigError, LoaderStateError
 from flatout.lazy import cached_property
 from flatout.loader.batches import Batches
 from flatout.loader.cache import CacheStats
@@ -101,6 +101,10 @@ class FastDataLoader:
         self._read = read or ReadRule()
         checked_fields(self.store, self._read.fields)
         num_samples = len(self._positions)
+        if isinstance(order, str):
+            raise ConfigError(f"order '{order}': names are for configs; a loader takes one such as Shuffled")
+        if num_workers is not None and num_workers < 0:
+            raise ConfigError(f"num_workers {num_workers}: at least 0 is needed, or None for what suits here")
         order = order or (Shuffled(num_samples, seed) if shuffle else Sequential(num_samples))
         check_choices(order, num_samples)
         lengths = None

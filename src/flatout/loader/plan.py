@@ -35,6 +35,8 @@ class BatchPlan:
     """Padded length x samples of a rank's batch at the most; replaces `batch_size`."""
 
     def __post_init__(self) -> None:
+        if not hasattr(self.batch_size, "__index__"):
+            raise ConfigError(f"batch_size {self.batch_size!r}: a whole number is needed")
         if self.batch_size < 1:
             raise ConfigError(f"batch_size {self.batch_size}: at least 1 is needed")
         if self.max_tokens is not None and self.max_tokens < 1:

@@ -127,6 +127,11 @@ def _read_document(folder: Path, path: Path) -> dict[str, Any]:
             raise StoreCorruptError(f"{path} has over {MAX_ROOT_BYTES:,} bytes: not a flatout store")
         document = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
+        if not folder.is_dir():
+            kind = "is a file" if folder.exists() else "does not exist"
+            raise StoreMissingError(
+                f"{folder} {kind}; a store is a folder, made by 'flatout prepare'"
+            ) from None
         raise StoreMissingError(
             f"{folder} has no {ROOT}: it is not a store, or its first prepare did not finish "
             "(run the same 'flatout prepare' again to continue it)"

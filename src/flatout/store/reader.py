@@ -133,12 +133,14 @@ class StoreReader:
         """One sample with every field restored.
 
         Raises:
-            IndexError: there is no such position.
+            IndexError: there is no such position. StoreCorruptError: its bytes do not match their checksum.
         """
         if not -len(self) <= position < len(self):
             raise IndexError(f"position {position} of a store with {len(self):,} samples")
         shard = self.shard(int(self.numbers["shard"][position]))
         row = int(self.numbers["row"][position])
+        for name in self.fields:
+            shard.check(name, row)
         return {name: shard.read(name, row) for name in self.fields}
 
     def _check_rows(self, shards: Array, rows: Array) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from flatout.errors import StoreCorruptError
 from flatout.store import checks, layout
 from flatout.store.byte_source import ByteSource, MappedBytes, OpenBytes
+from flatout.store.checks import BLOCK_BYTES
 from flatout.store.compress import decompress
 from flatout.store.encode import restore
 from flatout.store.metadata import ShardMeta
@@ -131,6 +132,23 @@ class ShardReader:
             pair = self.tables[layout.scale_path(name)][row]
             scale = float(pair[0]), float(pair[1])
         return np.array(restore(spec, stored, scale))
+
+    def check(self, name: str, row: int) -> None:
+        """Compare one sample of one field with its crc, or the blocks that hold it with theirs.
+
+        Raises:
+            StoreCorruptError: they differ.
+        """
+        crcs = self.tables[layout.crc_path(name)]
+        if self.has_block_crcs(name):
+            start, stop = self.byte_range(name, row)
+            blocks = range(start // BLOCK_BYTES, -(-stop // BLOCK_BYTES)) if stop > start else range(0)
+            spans = ((at, self.field_bytes(name, at * BLOCK_BYTES, (at + 1) * BLOCK_BYTES)) for at in blocks)
+            is_good = all(checks.crc32c(block) == crcs[at] for at, block in spans)
+        else:
+            is_good = self._row_is_good(name, row, int(crcs[row]))
+        if not is_good:
+            raise self.damaged_sample(name, row, "its bytes do not match their checksum")
 
     def shape(self, name: str, row: int) -> tuple[int, ...]:
         """Shape of one sample."""
