@@ -25,7 +25,7 @@ from flatout.loader.loader import FastDataLoader
 from flatout.loader.maker import MOST_AHEAD
 from flatout.loader.mapped import MappedRows
 from flatout.store import ShardReader
-from flatout.store.mapping import ANNOUNCED_BYTES
+from flatout.store.announcing import ANNOUNCED_BYTES
 
 
 class Faults:
@@ -191,7 +191,7 @@ def test_announced_pages_come_into_memory(
         pytest.skip("this file system keeps its pages")
     calls: list[int] = []
     if together:
-        monkeypatch.setattr(announce, "_madvise", lambda: lambda *call: calls.append(1))
+        monkeypatch.setattr(announce, "advise", lambda *call: calls.append(1))
     else:
         monkeypatch.setattr(announce, "_advise_together", lambda pieces: False)
     announce.announce_stretches(rows, np.arange(num_rows), np.arange(num_rows) + 1)

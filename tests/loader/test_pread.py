@@ -27,7 +27,7 @@ from flatout.loader.samples import SampleReader
 from flatout.loader.sweep import Sweep
 from flatout.loader.told_files import ToldFiles
 from flatout.store import StoreReader
-from flatout.store.mapping import ANNOUNCED_BYTES
+from flatout.store.announcing import ANNOUNCED_BYTES
 
 MAPS = Path("/proc/self/maps")
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatout.errors import StoreCorruptError
-from flatout.store import checks, layout
+from flatout.store import checks, layout, metadata
+from flatout.store.announcing import announce_mapped
 from flatout.store.byte_source import MappedBytes
 from flatout.store.checks import BLOCK_BYTES, tables_crc
-from flatout.store.mapping import will_need
 from flatout.store.shard_reader import ShardReader
 from flatout.types import FieldSpec
 
@@ -257,7 +257,7 @@ class Noted(MappedBytes):
 
     def announce(self, offset: int, size: int) -> None:
         self.announced.append((offset, offset + size))
-        will_need(super().read(offset, size))
+        announce_mapped(super().read(offset, size))
 
 
 def noted(shard: ShardReader, meta: Any = None) -> tuple[ShardReader, Noted]:
@@ -277,7 +277,7 @@ def test_what_is_announced_is_what_is_read(shard: ShardReader) -> None:
     _ = reader.tables
     [(start, stop)] = source.announced
     assert all(start <= a <= b <= stop for a, b in source.was_read)
-    assert stop <= max(b for _, b in source.was_read) + 16 * (NUM_ROWS + 1)
+    assert stop <= max(b for _, b in source.was_read) + metadata.HEAD_ROW_BYTES * (NUM_ROWS + 1)
     assert stop < shard.meta.size / 4
     reader.announce_tables()
     assert len(source.announced) == 1

@@ -23,12 +23,13 @@ from flatout.store.column import SlabColumn, Slabs
 from flatout.store.files import sync_file
 from flatout.store.job import Job as PrepareJob
 from flatout.store.job import job_from_config
+from flatout.store.making import make_samples
 from flatout.store.prepare import PrepareOptions, prepare
 from flatout.store.process import WorkerProcess
 from flatout.store.reader import StoreReader
 from flatout.store.shard_file import write_hashed
 from flatout.store.specify import is_finite
-from flatout.store.task import SHARD_BYTES, TOGETHER_BYTES, make_samples
+from flatout.store.task import SHARD_BYTES, TOGETHER_BYTES
 from flatout.types import Array, Row
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from flatout.errors import StoreError
 from flatout.loader.mapped import MappedRows
 from flatout.loader.places import Places
 from flatout.store import StoreReader
-from flatout.store.mapping import ANNOUNCED_BYTES
+from flatout.store.announcing import ANNOUNCED_BYTES, RANDOM, WILL_NEED, advise
 from flatout.types import Array
 
 try:
@@ -35,7 +35,6 @@ announced is not missed: so it goes on twice as long each time, up to"""
 MOST_QUIET_BATCHES = 1 << 14
 MOST_PIECES = 1024
 """That Linux takes in one call."""
-_RANDOM, _WILLNEED = 1, 3
 _PROCESS_MADVISE = 440
 """Number of the system call, on every processor."""
 _refused: list[bool] = []
@@ -84,7 +83,7 @@ class TablesAhead:
 
 def expect_no_neighbours(rows: Array) -> None:
     """Rows of a mapped array are read in any order: what stands around one (8 MB here) is not to be fetched."""
-    _madvise()(rows.ctypes.data, rows.nbytes, _RANDOM)
+    advise(rows.ctypes.data, rows.nbytes, RANDOM)
 
 
 def announce(mapped: MappedRows, places: Array) -> None:
@@ -113,9 +112,8 @@ def _will_need(pieces: Array) -> None:
     """Ask the system to fetch pieces of memory, all at once where it can: each call lets go of the
     interpreter's lock, and beside a busy thread it takes half a millisecond to get it back."""
     if _refused or not _advise_together(pieces):
-        advise = _madvise()
         for first, size in pieces.tolist():
-            advise(first, size, _WILLNEED)
+            advise(first, size, WILL_NEED)
 
 
 def _advise_together(pieces: Array) -> bool:
@@ -128,7 +126,7 @@ def _advise_together(pieces: Array) -> bool:
     try:
         for at in range(0, len(pieces), MOST_PIECES):
             part = pieces[at : at + MOST_PIECES]
-            told = _syscall()(_PROCESS_MADVISE, process, part.ctypes.data, len(part), _WILLNEED, 0)
+            told = _syscall()(_PROCESS_MADVISE, process, part.ctypes.data, len(part), WILL_NEED, 0)
             if told < 0:
                 _refused.append(True)
             if told != part[:, 1].sum():
@@ -153,13 +151,6 @@ def are_resident(rows: Array, places: Array) -> bool:
 def _mincore() -> Any:
     function = ctypes.CDLL(None, use_errno=True).mincore
     function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-    return function
-
-
-@cache
-def _madvise() -> Any:
-    function = ctypes.CDLL(None, use_errno=True).madvise
-    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     return function
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from flatout.errors import StoreCorruptError
 from flatout.loader.places import Places
 from flatout.store import ShardReader, StoreReader, layout
-from flatout.store.checks import BLOCK_BYTES, crc32c
+from flatout.store.checks import crc32c
 from flatout.types import Array, FieldSpec
 
 
@@ -103,15 +103,12 @@ class CrcCheck:
 
     def _blocks_are_good(self, number: int, shard: ShardReader, row: int) -> bool:
         """Small samples share a crc: the blocks that hold this one are compared where they stand."""
-        start, stop = shard.byte_range(self._spec.name, row)
-        blocks = range(start // BLOCK_BYTES, -(-stop // BLOCK_BYTES))
-        return all(self._block_is_good(number, shard, at) for at in blocks)
+        return all(self._block_is_good(number, shard, at) for at in shard.blocks(self._spec.name, row))
 
     def _block_is_good(self, number: int, shard: ShardReader, at: int) -> bool:
         if (number, at) in self._good_blocks and not self._always:
             return True
-        block = shard.field_bytes(self._spec.name, at * BLOCK_BYTES, (at + 1) * BLOCK_BYTES)
-        is_good = crc32c(block) == int(shard.tables[layout.crc_path(self._spec.name)][at])
+        is_good = shard.block_is_good(self._spec.name, at)
         if is_good:
             self._good_blocks.add((number, at))
         return is_good

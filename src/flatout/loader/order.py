@@ -139,11 +139,14 @@ class Balanced:
 
 
 def check_choices(order: Order, num_samples: int) -> None:
-    """Refuse an order that was made for other samples: weights or labels of the whole store for one split.
+    """Refuse an order that was made for other samples, weights or labels of the whole store for one split; and
+    the name of one, which is for configs.
 
     Raises:
-        ConfigError: with both numbers.
+        ConfigError: with both numbers, or the name.
     """
+    if isinstance(order, str):
+        raise ConfigError(f"order '{order}': names are for configs; a loader takes one such as Shuffled")
     choices = getattr(order, "num_choices", num_samples)
     if choices != num_samples:
         raise ConfigError(

@@ -15,7 +15,7 @@ from flatout.errors import LoaderError
 from flatout.loader.mapped import Extent
 from flatout.loader.places import Places
 from flatout.loader.rows import FixedRows
-from flatout.store.mapping import ANNOUNCED_BYTES
+from flatout.store.announcing import announce_bytes
 from flatout.types import Array
 
 MAX_OPEN = 128
@@ -106,11 +106,9 @@ class OpenFiles:
 
     def announce(self, path: Path, offset: int, size: int) -> None:
         """Ask the system to fetch these bytes, where it can be asked; what cannot be read is told by `read`."""
-        if hasattr(os, "posix_fadvise"):
+        if hasattr(os, "posix_fadvise"):  # else no file is opened for it
             with suppress(OSError):
-                for at in range(offset, offset + size, ANNOUNCED_BYTES):
-                    piece = min(ANNOUNCED_BYTES, offset + size - at)
-                    os.posix_fadvise(self._open(path), at, piece, os.POSIX_FADV_WILLNEED)
+                announce_bytes(self._open(path), offset, offset + size)
 
     def _open(self, path: Path) -> int:
         if os.getpid() != self._pid:  # a forked child opens its own

@@ -5,7 +5,6 @@ Rows of uncompressed fields are never copied into memory of our own: they would 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from flatout.loader.places import Places
 from flatout.loader.pread import unreadable
 from flatout.loader.ranges import byte_ranges
 from flatout.store import ShardReader, StoreReader
+from flatout.store.announcing import announce_bytes
 from flatout.types import Array, FieldSpec
 
 GAP_BYTES = 128 << 10
@@ -72,7 +72,7 @@ def _read(shard: ShardReader, runs: Sequence[Sequence[int]]) -> None:
     try:
         with open(shard.path, "rb", buffering=0) as file:
             for start, stop in runs:
-                _announce(file.fileno(), start, stop)
+                announce_bytes(file.fileno(), start, stop)
             for start, stop in runs:
                 file.seek(start)
                 _read_run(shard, file, stop - start, scratch)
@@ -86,9 +86,3 @@ def _read_run(shard: ShardReader, file: Any, left: int, scratch: memoryview) -> 
         if not count:
             raise shard.damaged(f"it ends {left:,} bytes too early")
         left -= count
-
-
-def _announce(descriptor: int, start: int, stop: int) -> None:
-    """Let the system fetch the stretch while earlier ones are read."""
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_WILLNEED)

@@ -28,8 +28,8 @@ from flatout.source import hash_key
 from flatout.source.maker import FieldsMaker
 from flatout.source.value import make_value
 from flatout.store.encode import encode
+from flatout.store.making import make_samples
 from flatout.store.specify import check_array
-from flatout.store.task import make_samples
 from flatout.types import Array, FieldSpec, Row
 
 

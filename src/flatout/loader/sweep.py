@@ -21,7 +21,7 @@ import numpy as np
 from flatout.loader.machine import describe_machine
 from flatout.loader.ranges import byte_ranges
 from flatout.store import StoreReader
-from flatout.store.mapping import ANNOUNCED_BYTES
+from flatout.store.announcing import ANNOUNCED_BYTES, announce_bytes
 from flatout.types import Array
 
 MIN_BYTES = 32 << 20
@@ -169,7 +169,6 @@ def _announce(extent: Extent, stop: threading.Event) -> None:
         for start in range(extent.start, extent.stop, ANNOUNCED_BYTES):
             if stop.is_set():
                 return
-            size = min(ANNOUNCED_BYTES, extent.stop - start)
-            os.posix_fadvise(descriptor, start, size, os.POSIX_FADV_WILLNEED)
+            announce_bytes(descriptor, start, min(start + ANNOUNCED_BYTES, extent.stop))
     finally:
         os.close(descriptor)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from flatout.store.mapping import map_file, will_need
+from flatout.store.announcing import announce_mapped
+from flatout.store.mapping import map_file
 from flatout.types import Array
 
 
@@ -34,4 +35,4 @@ class MappedBytes:
         return self._bytes[offset:][:size]
 
     def announce(self, offset: int, size: int) -> None:
-        will_need(self.read(offset, size))
+        announce_mapped(self.read(offset, size))

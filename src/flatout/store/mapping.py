@@ -21,13 +21,9 @@ from flatout.types import Array
 CAN_PLACE = sys.platform in ("linux", "darwin")
 """Whether files can be mapped at addresses of our choice."""
 
-ANNOUNCED_BYTES = 512 << 10
-"""Announced at once: of more, Linux fetches only as much as the device takes in one request."""
-
 _NONE, _READ = 0, 1
 _SHARED, _PRIVATE, _FIXED = 1, 2, 16
 _NORESERVE, _ANONYMOUS = (0x40, 0x1000) if sys.platform == "darwin" else (0x4000, 0x20)
-_WILLNEED = 3
 _FAILED = ctypes.c_void_p(-1).value
 
 
@@ -58,15 +54,6 @@ def place(address: int, path: Path, offset: int, size: int) -> None:
         os.close(descriptor)
 
 
-def will_need(mapped: Array) -> None:
-    """Ask the system to fetch a stretch of a mapped file; returns at once."""
-    if CAN_PLACE and mapped.size:
-        start = mapped.ctypes.data - mapped.ctypes.data % mmap.PAGESIZE
-        stop = mapped.ctypes.data + mapped.nbytes
-        for at in range(start, stop, ANNOUNCED_BYTES):
-            _libc().madvise(at, min(ANNOUNCED_BYTES, stop - at), _WILLNEED)
-
-
 def as_array(address: int, size: int) -> Array:
     """The bytes at an address; the map goes when the array and every view of it are gone."""
     owner = (ctypes.c_char * size).from_address(address)
@@ -82,7 +69,6 @@ def _libc() -> Any:
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
     libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     return libc
 
 

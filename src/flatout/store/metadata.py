@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,9 @@ MAX_ROOT_BYTES = 1 << 30
 KEY_HASH_BYTES = 8
 """What every row takes at least in its shard: nobody makes room for more rows than a file can hold."""
 
+HEAD_ROW_BYTES = 64
+"""No table has more bytes a row, but the keys, and those are not the last."""
+
 SHARD_NAME = re.compile(r"[0-9]{6,}-[0-9a-f]{16}\.h5")
 INDEX_NAME = re.compile(r"index-[0-9a-f]{16}\.parquet")
 
@@ -39,6 +42,12 @@ class ShardMeta:
     """crc32c over the small tables."""
     at: tuple[int | None, ...]
     """File offset of each dataset, in the order of `layout.dataset_paths`; None: empty or chunked."""
+
+    def head_bytes(self, fields: Sequence[FieldSpec]) -> int:
+        """Bytes from the file's start that hold what stands before the samples: HDF5's own and the tables."""
+        num_tables = len(layout.table_dtypes(fields))
+        last = max((at for at in self.at[:num_tables] if at is not None), default=0)
+        return min(last + HEAD_ROW_BYTES * (self.rows + 1), self.size)
 
 
 @dataclass(frozen=True, slots=True)

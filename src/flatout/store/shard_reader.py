@@ -14,7 +14,6 @@ import numpy as np
 from flatout.errors import StoreCorruptError
 from flatout.store import checks, layout
 from flatout.store.byte_source import ByteSource, MappedBytes, OpenBytes
-from flatout.store.checks import BLOCK_BYTES
 from flatout.store.compress import decompress
 from flatout.store.encode import restore
 from flatout.store.metadata import ShardMeta
@@ -73,9 +72,7 @@ class ShardReader:
         """Ask the system to fetch the tables; returns at once. A page of them that is not there would be
         waited for, and all that the system reads around it: 256 shards took 0.8 s, announced 0.02."""
         if self._tables is None:
-            starts = [self._at[path] or 0 for path in self._table_dtypes]
-            widest = max([2, *(len(spec.shape) for spec in self.fields.values())])
-            self._announce(0, max(starts) + 8 * widest * (len(self) + 1))
+            self._announce(0, self.meta.head_bytes(tuple(self.fields.values())))
 
     def announce_data(self, name: str) -> None:
         """The same for all data of a field of one shape."""
@@ -139,16 +136,22 @@ class ShardReader:
         Raises:
             StoreCorruptError: they differ.
         """
-        crcs = self.tables[layout.crc_path(name)]
         if self.has_block_crcs(name):
-            start, stop = self.byte_range(name, row)
-            blocks = range(start // BLOCK_BYTES, -(-stop // BLOCK_BYTES)) if stop > start else range(0)
-            spans = ((at, self.field_bytes(name, at * BLOCK_BYTES, (at + 1) * BLOCK_BYTES)) for at in blocks)
-            is_good = all(checks.crc32c(block) == crcs[at] for at, block in spans)
+            is_good = all(self.block_is_good(name, at) for at in self.blocks(name, row))
         else:
-            is_good = self._row_is_good(name, row, int(crcs[row]))
+            is_good = self._row_is_good(name, row, int(self.tables[layout.crc_path(name)][row]))
         if not is_good:
             raise self.damaged_sample(name, row, "its bytes do not match their checksum")
+
+    def blocks(self, name: str, row: int) -> range:
+        """Numbers of the blocks that hold a small sample, which share crcs with their neighbours."""
+        start, stop = self.byte_range(name, row)
+        return range(start // checks.BLOCK_BYTES, -(-stop // checks.BLOCK_BYTES))
+
+    def block_is_good(self, name: str, at: int) -> bool:
+        """Whether a block of an uncompressed field matches its crc."""
+        block = self.field_bytes(name, at * checks.BLOCK_BYTES, (at + 1) * checks.BLOCK_BYTES)
+        return checks.crc32c(block) == int(self.tables[layout.crc_path(name)][at])
 
     def shape(self, name: str, row: int) -> tuple[int, ...]:
         """Shape of one sample."""

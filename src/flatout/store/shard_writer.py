@@ -30,9 +30,6 @@ PAST_CACHE_BYTES = 1 << 30
 """Shards of a run that writes so much go past the page cache. The first epoch of a smaller store comes at once,
 and finds it in memory."""
 
-HEAD_ROW_BYTES = 64
-"""No table has more bytes a row, but the keys."""
-
 
 @dataclass(slots=True)
 class EncodedSample:
@@ -309,9 +306,7 @@ class WrittenShard:
         A shard that went past the cache would be fetched by whoever reads it next: libhdf5, which holds the
         interpreter's lock while it waits, and prepare at its end, when nobody else is at work.
         """
-        num_tables = len(layout.table_dtypes(self.fields))
-        last = max((at for at in self.meta.at[:num_tables] if at is not None), default=0)
-        left = min(last + HEAD_ROW_BYTES * self.meta.rows, self.meta.size)
+        left = self.meta.head_bytes(self.fields)
         while left > 0 and (piece := file.read(min(left, past_cache.PIECE_BYTES))):
             left -= len(piece)
 

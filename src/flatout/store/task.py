@@ -13,10 +13,11 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from flatout.errors import ConfigError, MissingDependencyError, SampleError
+from flatout.errors import SampleError
 from flatout.source import SampleMaker, hash_key
 from flatout.store.block import LEAST_ROWS, EncodedBlock, are_plain, encode_block
 from flatout.store.column import Slabs
+from flatout.store.making import PASSED, Made, make_samples, row_failure
 from flatout.store.measure import Measure, is_measured
 from flatout.store.metadata import ShardMeta, shard_meta
 from flatout.store.shard_writer import EncodedSample, ShardWriter, WrittenShard
@@ -38,10 +39,6 @@ TOGETHER_BYTES = 256 << 10
 decodes, with cold caches, 33."""
 MAX_REASON_CHARS = 500
 """Longest reason that is kept of a bad row: a few hundred thousand of them must still fit a journal."""
-
-
-Made = list[tuple[int, Mapping[str, Array]]]
-"""(part, sample) of each of a row's samples, part -1 for a whole row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +271,7 @@ class ShardTask:
     def _encode(self, key: str, samples: Made) -> list[EncodedSample]:
         try:
             return [self._encode_sample(key, part, sample) for part, sample in samples]
-        except _PASSED:
+        except PASSED:
             raise
         except BaseException as error:
             raise row_failure("encode", error) from error
@@ -323,28 +320,6 @@ class ShardTask:
         self._writer = ShardWriter(self._setup.fields, safe=self._setup.safe, slabs=self._slabs)
 
 
-def make_samples(maker: SampleMaker, row: Row) -> Made:
-    """The row's samples.
-
-    Whatever a transform or a decoder throws is that row's failure alone.
-
-    Raises:
-        SampleError: the row is bad. ConfigError, MissingDependencyError: every row would fail.
-    """
-    try:
-        made = maker.make(row)
-        if type(made) is dict or isinstance(made, Mapping):  # to ask for a Mapping takes 2 us
-            return [(-1, made)]
-        samples = list(enumerate(made))
-    except _PASSED:
-        raise
-    except BaseException as error:
-        raise row_failure("transform", error) from error
-    if not samples:
-        raise SampleError("transform", "the row gave no sample")
-    return samples
-
-
 def describe(maker: SampleMaker, rows: Sequence[Row]) -> list[Forms | BadRow]:
     """The forms of each row's samples, or why it has none: what the plan looks at first."""
     found: list[Forms | BadRow] = []
@@ -355,26 +330,6 @@ def describe(maker: SampleMaker, rows: Sequence[Row]) -> list[Forms | BadRow]:
         except SampleError as error:
             found.append(BadRow.of(maker, row, error.stage, error.reason))
     return found
-
-
-_PASSED = (SampleError, ConfigError, MissingDependencyError, KeyboardInterrupt)
-"""What a row's code may raise as it is; whatever else it throws is that one row's failure."""
-
-
-def row_failure(stage: str, error: BaseException) -> SampleError:
-    """Anything that a row's code threw, sys.exit and a Rust panic among it, as that row's failure."""
-    if isinstance(error, MemoryError):
-        advice = "lower num_workers, preprocess_batch_size or max_sample_bytes"
-        return SampleError("decode", f"out of memory; {advice}")
-    return SampleError(stage, describe_error(error))
-
-
-def describe_error(error: BaseException) -> str:
-    """Type and message of any error, even one that cannot say what it is."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__
 
 
 def _plain(text: str) -> str:

@@ -233,7 +233,7 @@ def _portable(error: BaseException) -> BaseException:
         pickle.loads(cloudpickle.dumps(error))
         return error
     except BaseException:
-        from flatout.store.task import describe_error
+        from flatout.store.making import describe_error
 
         return RuntimeError(describe_error(error))
 
