@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from flatout.source import Manifest, SourceFile, look, rows_that_moved, scan, scan_rows
+from flatout.source import Manifest, SourceFile, look, scan, scan_rows
 from flatout.source import manifest as manifests
 from flatout.source.files import hash_file
 
@@ -217,30 +217,6 @@ def test_blocks_of_rows_join_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     parts = scanned(manifest)
     assert parts.sizes.tolist() == whole.sizes.tolist() == list(range(7))
     assert parts.fingerprints.tolist() == whole.fingerprints.tolist()
-    assert rows_that_moved(manifest, ["file"], np.arange(7), whole, allow_outside=False).tolist() == []
-
-
-def test_rows_that_moved_while_they_were_read(tmp_path: Path) -> None:
-    for name in "abcd":
-        write(tmp_path / name)
-    manifest = manifest_of(tmp_path, file=[*"abcd", "absent"], other=["a"] * 5)
-    for columns in (["file"], ["file", "other"]):
-        states = scanned(manifest, columns)
-
-        def moved(positions: list[int], columns: list[str] = columns, states: Any = states) -> list[int]:
-            found = rows_that_moved(manifest, columns, np.array(positions), states, allow_outside=False)
-            return found.tolist()
-
-        assert moved([0, 1, 2, 3, 4]) == []
-        write(tmp_path / "b", b"longer")
-        write(tmp_path / "c", age=-9)
-        (tmp_path / "d").unlink()
-        write(tmp_path / "absent")
-        assert moved([0, 1, 2, 3, 4]) == [1, 2, 3, 4]
-        assert moved([0, 2]) == [2]
-        for name in "bcd":
-            write(tmp_path / name)
-        (tmp_path / "absent").unlink()
 
 
 def test_hash_of_a_file_is_of_all_its_bytes(tmp_path: Path) -> None:
@@ -272,6 +248,33 @@ def test_rows_are_hashed_once_and_by_their_columns_alone(
     assert hashed == [(3, ["file"]), (2, ["file"])]
 
 
+def test_only_the_rows_that_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the others nothing is known, so they never match."""
+    monkeypatch.setattr(scan, "SCAN_ROWS", 3)
+    for number in range(9):
+        write(tmp_path / f"{number}", bytes(number + 1))
+    os.utime(tmp_path / "4")
+    manifest = manifest_of(tmp_path, file=[f"{number}" for number in range(9)])
+    whole = scanned(manifest)
+    for rows in ([0, 1, 2, 3], [4], [1, 3, 4, 8], []):
+        some = scanned(manifest, rows=np.array(rows, np.int64))
+        others = np.setdiff1d(np.arange(9), rows)
+        assert [some.paths[at] for at in rows] == [whole.paths[at] for at in rows]
+        assert {some.paths[at] for at in others} <= {""}
+        for name in (
+            "sizes",
+            "mtimes_ns",
+            "fingerprints",
+            "by_content",
+            "lasting",
+            "lasting_by_content",
+            "stamps",
+        ):
+            np.testing.assert_array_equal(getattr(some, name)[rows], getattr(whole, name)[rows])
+        assert not some.fingerprints[others].any()
+        assert (some.sizes[others] == -1).all()
+
+
 def test_spreading_the_work_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def backwards(function: Any, parts: Any) -> list[Any]:
         """As processes do: parts travel, and are finished in any order."""
@@ -289,42 +292,6 @@ def test_spreading_the_work_changes_nothing(tmp_path: Path, monkeypatch: pytest.
     assert alone.paths == spread.paths
     for name in ("sizes", "mtimes_ns", "fingerprints", "by_content", "lasting", "lasting_by_content"):
         np.testing.assert_array_equal(getattr(alone, name), getattr(spread, name))
-    write(tmp_path / "f7", b"another")
-    for how in (map, backwards):
-        moved = rows_that_moved(manifest, ["file"], np.arange(10), alone, allow_outside=False, spread=how)
-        assert moved.tolist() == [7]
-
-
-@pytest.mark.parametrize("checksum", [False, True])
-def test_changes_that_cancel_out_are_seen(tmp_path: Path, checksum: bool) -> None:
-    """One file of a row grows by what the other loses; the newest time of the row stays."""
-    write(tmp_path / "a", b"12345", age=5)
-    write(tmp_path / "b", b"123")
-    write(tmp_path / "c", b"12", age=7)
-    manifest = manifest_of(tmp_path, file=["a", "c"], other=["b", "b"])
-    states = scanned(manifest, ["file", "other"], checksum=checksum)
-
-    def moved() -> list[int]:
-        found = rows_that_moved(manifest, ["file", "other"], np.arange(2), states, allow_outside=False)
-        return found.tolist()
-
-    assert moved() == []
-    write(tmp_path / "c", b"12", age=6)  # older than the newest, which alone used to count
-    assert moved() == [1]
-    write(tmp_path / "a", b"1234", age=5)
-    write(tmp_path / "b", b"1234")
-    assert moved() == [0, 1]
-
-
-def test_a_slice_that_changes_for_another_is_seen(tmp_path: Path) -> None:
-    for name in "12":
-        write(tmp_path / "series" / name, b"slice")
-    manifest = manifest_of(tmp_path, file=["series"])
-    states = scanned(manifest)
-    assert rows_that_moved(manifest, ["file"], np.arange(1), states, allow_outside=False).tolist() == []
-    write(tmp_path / "series" / "1", b"slic")
-    write(tmp_path / "series" / "2", b"slices")
-    assert rows_that_moved(manifest, ["file"], np.arange(1), states, allow_outside=False).tolist() == [0]
 
 
 @pytest.mark.parametrize("checksum", [False, True])
@@ -344,9 +311,5 @@ def test_both_halves_of_a_pair_count_whichever_is_named(tmp_path: Path, named: s
         data = (tmp_path / name).read_bytes()
         write(tmp_path / name, data.upper(), age=5)
         assert state().fingerprints != before.fingerprints
-        moved = rows_that_moved(
-            manifest_of(tmp_path, file=[named]), ["file"], np.array([0]), before, allow_outside=False
-        )
-        assert moved.tolist() == [0]
         write(tmp_path / name, data)
     assert state().fingerprints == before.fingerprints

@@ -274,7 +274,7 @@ class History(RuleBasedStateMachine):
     @contextmanager
     def _clock(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("flatout.source.scan.time", SimpleNamespace(time_ns=lambda: self.clock_ns))
+            patch.setattr("flatout.source.look.time", SimpleNamespace(time_ns=lambda: self.clock_ns))
             patch.setattr(plan, "MIN_SHARD_BYTES", 1)
             patch.setattr(plan, "MIN_SHARDS", 3)
             yield

@@ -20,9 +20,9 @@ from tests.store.crashing import Source, age, check_finished, contents
 from tests.store.history import History, Killed, decodes_noted_in
 
 from flatout.errors import TooManyBadError
-from flatout.source import FieldsMaker, load_object
+from flatout.source import FieldsMaker, files, load_object
 from flatout.store import plan
-from flatout.store.journal import Journal
+from flatout.store.journal import Journal, MadeRows
 from flatout.store.preprocessor import DataPreprocessor
 from flatout.store.reader import StoreReader
 from flatout.store.statistics import RunStats
@@ -253,8 +253,8 @@ def cut_off_after_receipts(count: int) -> Iterator[None]:
     """Ends the run when the journal has noted so many tasks."""
     append, left = Journal.append, [count]
 
-    def counting(self: Journal, receipt: Receipt) -> None:
-        append(self, receipt)
+    def counting(self: Journal, receipt: Receipt, made: MadeRows) -> None:
+        append(self, receipt, made)
         left[0] -= 1
         if not left[0]:
             raise Killed
@@ -300,6 +300,31 @@ def splits_of(store: Path) -> dict[str, str]:
 
 class TestWhatHasChanged:
     def test_a_file_that_changes_while_it_is_read(self, source: Source, tmp_path: Path) -> None:
+        """Its bytes are read, and before that is over others have been written."""
+        source.add(range(4))
+        config = source.settings(tmp_path / "store")
+        read, num_reads = files._read, [0]
+
+        def changing(descriptor: int, size: int) -> bytes:
+            found = read(descriptor, size)
+            num_reads[0] += Path(f"/proc/self/fd/{descriptor}").readlink().name == "s0002.npy"
+            if num_reads[0] == 2:  # the first time its form is looked at
+                source.add([2], seed=1)
+                num_reads[0] += 1
+            return found
+
+        told = Told()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(files, "_read", changing)
+            DataPreprocessor(config).run(progress=told)
+        assert any("1 files changed while they were read" in text for text in told.texts)
+
+        assert run(config) == {"s0002.npy"}
+        check_finished(tmp_path / "store", source.model)
+        assert run(config) == set()
+
+    def test_a_file_that_changes_after_it_was_read(self, source: Source, tmp_path: Path) -> None:
+        """It is recorded as it was when it was read, so the next run sees that it is another one."""
         source.add(range(4))
         config = source.settings(tmp_path / "store")
         make = FieldsMaker.make
@@ -310,11 +335,9 @@ class TestWhatHasChanged:
                 source.add([2], seed=1)
             return found
 
-        told = Told()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(FieldsMaker, "make", changing)
-            DataPreprocessor(config).run(progress=told)
-        assert any("1 files changed while they were read" in text for text in told.texts)
+            run(config)
 
         assert run(config) == {"s0002.npy"}
         check_finished(tmp_path / "store", source.model)
@@ -344,13 +367,13 @@ class TestWhatHasChanged:
         run(config)
         later = SimpleNamespace(time_ns=lambda: time.time_ns() + 10**10)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("flatout.source.scan.time", later)
+            patch.setattr("flatout.source.look.time", later)
             source.add([4])
             patch.setattr("flatout.store.journal.discard", Mock(side_effect=Killed))
             with pytest.raises(Killed):
                 DataPreprocessor(config).run()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("flatout.source.scan.time", later)
+            patch.setattr("flatout.source.look.time", later)
             assert run(config) == set()
         check_finished(tmp_path / "store", source.model)
 

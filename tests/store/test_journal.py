@@ -6,18 +6,27 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from flatout.source import NO_SIGHT, Sights
 from flatout.store import journal as journals
 from flatout.store import verify
-from flatout.store.journal import JOURNAL, Journal, JournalHead, begin, discard, find, planned_rows
+from flatout.store.journal import JOURNAL, Journal, JournalHead, MadeRows, begin, discard, find, recorded_rows
 from flatout.store.metadata import ShardMeta
 from flatout.store.task import BadRow, Receipt
 from flatout.types import FieldSpec
 
 FIELDS = (FieldSpec("x", "array", "float32", (2, None), range=(0.0, 1.0), classes=("a", "b")),)
-ROWS = pa.table({"key_hash": pa.array([1, 2, 3], pa.uint64()), "fingerprint": pa.array([4, 5, 6], pa.uint64())})
+ROWS = pa.table(
+    {
+        "key_hash": pa.array([1, 2, 3], pa.uint64()),
+        "fingerprint": pa.array([4, 5, 6], pa.uint64()),
+        "by_content": [False, True, False],
+        "path": pa.array(["a", "b", "c"], pa.string()),
+    }
+)
 
 
 def head_of(folder: Path, **changes: Any) -> JournalHead:
@@ -47,11 +56,17 @@ def receipt_of(folder: Path, task: int) -> Receipt:
     return Receipt(task, (shard_in(folder, task),), bad, 2, {"make": 0.5}, 99, {"x": 0.25}, 1234)
 
 
+def made_of(task: int) -> MadeRows:
+    """Rows of a task, among them one that the plan file knows as it was before."""
+    hashes, fingerprints = np.array([[2, 10 * task], [2**64 - task, task]], np.uint64)
+    return MadeRows(hashes[task > 7 :], fingerprints[task > 7 :], np.array([True, False])[task > 7 :])
+
+
 @pytest.fixture
 def written(tmp_path: Path) -> Journal:
     opened = begin(tmp_path, head_of(tmp_path), ROWS)
     for task in (7, 8, 9):
-        opened.append(receipt_of(tmp_path, task))
+        opened.append(receipt_of(tmp_path, task), made_of(task))
     return opened
 
 
@@ -72,9 +87,31 @@ def test_what_was_noted_is_found(tmp_path: Path, written: Journal) -> None:
     assert found.head == head_of(tmp_path)
     assert found.receipts == written.receipts == {task: receipt_of(tmp_path, task) for task in (7, 8, 9)}
     assert [shard.file[:6] for shard in found.shards()] == ["000007", "000008", "000009"]
-    rows = planned_rows(found)
+    rows = recorded_rows(found)
     assert rows is not None
-    assert rows.equals(ROWS)
+    assert rows.schema == ROWS.schema
+    assert {row["key_hash"]: (row["fingerprint"], row["by_content"]) for row in rows.to_pylist()} == {
+        1: (4, False),
+        2: (2**64 - 7, True),
+        3: (6, False),
+        **{10 * task: (task, False) for task in (7, 8, 9)},
+    }
+    assert len(rows) == 6
+
+
+def test_rows_are_kept_as_they_are_without_those_that_nobody_knows() -> None:
+    hashes = np.array([1, 2, 2**64 - 1, 4], np.uint64)
+    sights = Sights.of([("a", 1, 2, 2**64 - 5, True), NO_SIGHT, ("b", 0, 0, 0, False), ("c", 1, 2, 3, False)])
+    made = MadeRows.of(hashes, sights)
+    again = MadeRows.from_json(json.loads(json.dumps(made.to_json())))
+    for rows in (made, again):
+        assert rows.key_hashes.tolist() == [1, 4]
+        assert rows.fingerprints.tolist() == [2**64 - 5, 3]
+        assert rows.by_content.tolist() == [True, False]
+    assert sights.num_moved == 1
+    assert len(MadeRows.of(hashes, None).key_hashes) == 0
+    with pytest.raises(ValueError, match="torn"):
+        MadeRows.from_json({**made.to_json(), "by_content": ""})
 
 
 def test_no_journal(tmp_path: Path) -> None:
@@ -92,7 +129,7 @@ def test_cut_at_any_byte_the_whole_lines_count(tmp_path: Path, written: Journal)
         num_whole = sum(end <= size for end in ends) - 1
         assert list(found.receipts) == [7, 8, 9][:num_whole]
         # The torn line is gone, so the next one stands on a line of its own.
-        found.append(receipt_of(tmp_path, 12))
+        found.append(receipt_of(tmp_path, 12), made_of(12))
         again = find(tmp_path)
         assert again is not None
         assert list(again.receipts) == [*[7, 8, 9][:num_whole], 12]
@@ -128,6 +165,8 @@ def test_a_foreign_head_is_no_journal(tmp_path: Path, text: str) -> None:
 def test_foreign_lines_are_passed_over(tmp_path: Path, written: Journal) -> None:
     with open(tmp_path / JOURNAL, "ab") as file:
         file.write(b"\xff\xfe\n[]\n{}\nnull\n" + json.dumps({"task": 1}).encode() + b"\n")
+        for made in (None, 7, {"key_hashes": "?"}, {"key_hashes": "AAAA"}):
+            file.write(json.dumps({**receipt_of(tmp_path, 10).to_json(), "made": made}).encode() + b"\n")
     found = find(tmp_path)
     assert found is not None
     assert list(found.receipts) == [7, 8, 9]
@@ -150,9 +189,9 @@ def test_a_shard_that_is_gone_or_of_another_size_counts_as_not_made(
 
 def test_a_lost_plan_file_is_told(tmp_path: Path, written: Journal) -> None:
     (tmp_path / written.head.plan_file).write_bytes(b"PAR1 no more")
-    assert planned_rows(written) is None
+    assert recorded_rows(written) is None
     (tmp_path / written.head.plan_file).unlink()
-    assert planned_rows(written) is None
+    assert recorded_rows(written) is None
 
 
 def test_discard_leaves_nothing(tmp_path: Path, written: Journal) -> None:
@@ -169,7 +208,7 @@ def test_a_line_is_synced_before_it_counts(
 
     monkeypatch.setattr(journals, "sync_file", fail)
     with pytest.raises(OSError, match="luck"):
-        written.append(receipt_of(tmp_path, 10))
+        written.append(receipt_of(tmp_path, 10), made_of(10))
     assert 10 not in written.receipts
 
 

@@ -21,7 +21,7 @@ FIELDS = (FieldSpec("x", "array", "float32", (3,)),)
 
 def plan_of(todo: Any = range(10), **changes: Any) -> Any:
     settings: dict[str, Any] = {
-        "fingerprints": np.arange(100, dtype=np.uint64),
+        "probed": np.arange(8, dtype=np.uint64),
         "key_hashes": np.arange(100, dtype=np.uint64) * 7,
         "fields": FIELDS,
         "fingerprint": "f00",
@@ -72,13 +72,13 @@ def test_every_row_is_in_one_task_in_order(num_rows: int, per_shard: int, first_
 def test_the_digest_covers_what_decides_bytes_and_nothing_else() -> None:
     base = plan_of()
     assert plan_of().digest == base.digest
-    other_rows = np.arange(100, dtype=np.uint64)
+    other_rows = np.arange(100, dtype=np.uint64) * 7
     other_rows[50:] = 0  # rows that are not made
-    assert plan_of(fingerprints=other_rows).digest == base.digest
+    assert plan_of(key_hashes=other_rows).digest == base.digest
     changed = [
         plan_of(range(11)),
         plan_of(range(9, -1, -1)),
-        plan_of(fingerprints=np.arange(100, dtype=np.uint64) + 1),
+        plan_of(probed=np.arange(8, dtype=np.uint64) + 1),
         plan_of(key_hashes=np.arange(100, dtype=np.uint64)),
         plan_of(fields=(replace(FIELDS[0], encoding="uint8"),)),
         plan_of(fields=(replace(FIELDS[0], compression="zstd"),)),

@@ -15,9 +15,7 @@ import psutil
 
 from flatout.bench.cases import CASES
 from flatout.config import Config, load_config
-from flatout.source import SampleMaker, hash_key, scan_rows
-from flatout.source.look import Looker, Looks, are_as_found
-from flatout.source.scan import SCAN_ROWS
+from flatout.source import SampleMaker, Sight, hash_key, make_sighter, scan_rows
 from flatout.store.checks import crc32c, text_digest
 from flatout.store.column import SlabColumn, Slabs
 from flatout.store.files import sync_file
@@ -113,11 +111,12 @@ def plan_bare(job: Job) -> Work:
 
     Files of the size of a shard, written as prepare does; no messages, index, nor anybody to report to. With
     these decoders hardly a way to fill a disk is faster. Safe: also what a store has to know of each sample and
-    file, in tight loops: a look at each file before and after, whether all numbers are finite, its crc,
-    identity and key, the hash of what is written.
+    file, in tight loops: what each file was when it was read, and whether it still is, whether all numbers are
+    finite, its crc, identity and key, the hash of what is written.
     """
     config = settings(job)
     found = job_from_config(config)
+    sighter = make_sighter(found.manifest, found.columns, allow_outside=False, checksum=False)
     rows = found.manifest.rows(range(len(found.manifest))[job.part[0] :: job.part[1]])
     folder = Path(job.out)
     folder.mkdir()
@@ -125,27 +124,27 @@ def plan_bare(job: Job) -> Work:
     def work() -> dict[str, Any]:
         slabs, synced = Slabs(), []
         kept = SlabColumn(slabs)
+        sights: list[Sight] = []
+        made: list[tuple[Row, Array]] = []
         with ThreadPoolExecutor(1) as disk:
-            for start in range(0, len(rows), SCAN_ROWS):
-                block = rows[start : start + SCAN_ROWS]
-                looks = _look(found, block) if job.is_safe else None
-                made: list[tuple[str, Array]] = []
-                for row in block:
-                    for _, sample in make_samples(found.maker, row):
-                        made += [(row.key, np.asarray(array, order="C")) for array in sample.values()]
-                    if len(made) * made[-1][1].nbytes >= TOGETHER_BYTES or row is block[-1]:
-                        for key, array in made:
-                            if job.is_safe:
-                                _know(key, array)
-                            kept.append(array)
-                        made = []
-                    if kept.num_bytes >= SHARD_BYTES or row is rows[-1]:
-                        synced.append(disk.submit(_write_synced, folder / row.key, kept, slabs, job.is_safe))
-                        kept = SlabColumn(slabs)
-                if looks is not None:
-                    are_as_found((looks.paths, looks.sizes.tolist(), looks.mtimes_ns.tolist()))
-        for each in synced:
-            each.result()
+            for row in rows:
+                if job.is_safe:
+                    row.found = sighter.found()
+                for _, sample in make_samples(found.maker, row):
+                    made += [(row, np.asarray(array, order="C")) for array in sample.values()]
+                if len(made) * made[-1][1].nbytes >= TOGETHER_BYTES or row is rows[-1]:
+                    if job.is_safe:
+                        sights += [sighter.sight(each) for each, _ in made]
+                    for each, array in made:
+                        if job.is_safe:
+                            _know(each.key, array)
+                        kept.append(array)
+                    made = []
+                if kept.num_bytes >= SHARD_BYTES or row is rows[-1]:
+                    synced.append(disk.submit(_write_synced, folder / row.key, kept, slabs, job.is_safe))
+                    kept = SlabColumn(slabs)
+        for written in synced:
+            written.result()
         return {}
 
     return work
@@ -155,11 +154,6 @@ def _know(key: str, array: Array) -> tuple[bool, int, int]:
     """What a store has to know of a sample."""
     digest = text_digest((f"x,{array.dtype.str},{array.shape},{crc32c(array)}",))
     return is_finite(array), hash_key(key), digest
-
-
-def _look(found: PrepareJob, rows: Sequence[Row]) -> Looks:
-    look = Looker(str(found.manifest.base_path), allow_outside=False)
-    return look(([(row.values["x"],) for row in rows], [0] * len(rows)))
 
 
 def _write_synced(path: Path, kept: SlabColumn, slabs: Slabs, is_safe: bool) -> None:

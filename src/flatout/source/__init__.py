@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from flatout.source.guess import Guess as Guess
     from flatout.source.guess import guess_fields as guess_fields
     from flatout.source.identity import hash_key as hash_key
+    from flatout.source.identity import hash_texts as hash_texts
     from flatout.source.keys import key_hashes as key_hashes
     from flatout.source.kinds import LIBRARIES as LIBRARIES
     from flatout.source.kinds import VERSIONS as VERSIONS
@@ -27,10 +28,14 @@ if TYPE_CHECKING:
     from flatout.source.registry import load_object as load_object
     from flatout.source.scan import RowStates as RowStates
     from flatout.source.scan import Spread as Spread
-    from flatout.source.scan import rows_that_moved as rows_that_moved
+    from flatout.source.scan import make_sighter as make_sighter
     from flatout.source.scan import scan_rows as scan_rows
     from flatout.source.settle import settle_fields as settle_fields
     from flatout.source.settle import stored_fields as stored_fields
+    from flatout.source.sight import NO_SIGHT as NO_SIGHT
+    from flatout.source.sight import Sight as Sight
+    from flatout.source.sight import Sighter as Sighter
+    from flatout.source.sight import Sights as Sights
     from flatout.source.splits import assign_splits as assign_splits
     from flatout.source.splits import normalise_split as normalise_split
     from flatout.source.splits import rows_without_split as rows_without_split
@@ -47,6 +52,7 @@ _HOMES = {
     "Guess": "guess",
     "guess_fields": "guess",
     "hash_key": "identity",
+    "hash_texts": "identity",
     "key_hashes": "keys",
     "LIBRARIES": "kinds",
     "VERSIONS": "kinds",
@@ -62,8 +68,12 @@ _HOMES = {
     "load_object": "registry",
     "RowStates": "scan",
     "Spread": "scan",
-    "rows_that_moved": "scan",
+    "make_sighter": "scan",
     "scan_rows": "scan",
+    "NO_SIGHT": "sight",
+    "Sight": "sight",
+    "Sighter": "sight",
+    "Sights": "sight",
     "settle_fields": "settle",
     "stored_fields": "settle",
     "assign_splits": "splits",

@@ -26,8 +26,10 @@ class SourceFile:
     offset: int = 0
     size: int | None = None
     """Bytes of the range; None: the whole file."""
-    is_folder: bool | None = field(default=None, compare=False)
-    """None: nobody has looked yet."""
+    state: os.stat_result | None = field(default=None, compare=False)
+    """Of a whole file or folder when it was found; None: nobody has looked yet."""
+    is_unchanged: bool = field(default=False, compare=False)
+    """Whether it had the same size and time when all of it was read. If not, nobody knows yet."""
 
     @classmethod
     def whole(cls, path: Path) -> SourceFile:
@@ -36,8 +38,7 @@ class SourceFile:
     @classmethod
     def found(cls, path: str, state: os.stat_result) -> SourceFile:
         """A whole file or folder that has been looked at."""
-        name = os.path.basename(path)  # noqa: PTH119
-        return cls(path, name, 0, None, stat.S_ISDIR(state.st_mode))
+        return cls(path, os.path.basename(path), 0, None, state)  # noqa: PTH119
 
     @property
     def path(self) -> Path:
@@ -47,14 +48,15 @@ class SourceFile:
     @property
     def suffix(self) -> str:
         """Lower-case suffix, `.nii.gz` and its like as one; "/" for a folder."""
-        if self.size is None:
-            is_folder = self.path.is_dir() if self.is_folder is None else self.is_folder
-            if is_folder:
-                return "/"
+        if self.size is None and self._is_folder():
+            return "/"
         parts = self.name.lower().rsplit(".", 2)
         if len(parts) == 3 and parts[2] == "gz":
             return f".{parts[1]}.gz"
         return f".{parts[-1]}" if len(parts) > 1 else ""
+
+    def _is_folder(self) -> bool:
+        return self.path.is_dir() if self.state is None else stat.S_ISDIR(self.state.st_mode)
 
     def read_bytes(self, limits: Limits) -> bytes:
         """The raw bytes, at most `limits.max_sample_bytes` of them."""
@@ -62,7 +64,8 @@ class SourceFile:
             # System calls as they are: 8 us for a file of 16 KB, 12 us through a file object.
             descriptor = os.open(self.place, _READ)
             try:
-                size = self.size if self.size is not None else os.fstat(descriptor).st_size
+                found = self.state if self.state is not None else os.fstat(descriptor)
+                size = self.size if self.size is not None else found.st_size
                 if size > limits.max_sample_bytes:
                     raise SampleError(
                         "find",
@@ -71,6 +74,8 @@ class SourceFile:
                 if self.offset:
                     os.lseek(descriptor, self.offset, os.SEEK_SET)
                 data = _read(descriptor, size)
+                if self.state is not None:  # looked at afterwards instead of before: it costs nothing more
+                    object.__setattr__(self, "is_unchanged", is_same_state(found, os.fstat(descriptor)))
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -78,6 +83,11 @@ class SourceFile:
         if len(data) < size:
             raise SampleError("find", f"{self.path}: got {len(data):,} of {size:,} bytes")
         return data
+
+
+def is_same_state(before: os.stat_result, after: os.stat_result) -> bool:
+    """Whether a file has kept its size and time."""
+    return before.st_size == after.st_size and before.st_mtime_ns == after.st_mtime_ns
 
 
 def _read(descriptor: int, size: int) -> bytes:

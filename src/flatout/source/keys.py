@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from blake3 import blake3
 from numpy.typing import NDArray
 
 from flatout.errors import ManifestError
 from flatout.source.arrow import as_text, join_text, one_piece
 from flatout.source.digests import digest_rows, float_texts
+from flatout.source.identity import hash_texts
 from flatout.source.key_rule import OFFSET, WAY_OUT, KeyRule
 from flatout.source.lists import ListColumns
 
@@ -64,9 +64,8 @@ def key_hashes(keys: pa.Array | pa.ChunkedArray | Sequence[str]) -> NDArray[np.u
     hashes = []
     for start in range(0, len(keys), _BLOCK):
         part = keys[start : start + _BLOCK]
-        texts = part.to_pylist() if isinstance(part, pa.Array | pa.ChunkedArray) else part
-        hashes.append(b"".join([blake3(text.encode()).digest(8) for text in texts]))
-    return np.frombuffer(b"".join(hashes), "<u8").astype(np.uint64)
+        hashes.append(hash_texts(part.to_pylist() if isinstance(part, pa.Array | pa.ChunkedArray) else part))
+    return np.concatenate([np.empty(0, np.uint64), *hashes])
 
 
 def _find_rule(table: pa.Table, path_columns: Sequence[str], lists: ListColumns | None) -> KeyRule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,30 @@ from flatout.source.pair import is_half, names_of
 from flatout.source.paths import find_path
 from flatout.types import Array, Limits
 
+SETTLED_S = 2
+"""A file changed so shortly before the look may change again with the same time stamp: its content counts."""
+
 Cells = tuple[Any, ...]
 """What a row's path columns hold: texts, None, SourceFiles for members of a tar."""
+
+
+def settled_ns() -> int:
+    """The latest time that a file may have to be known by its time."""
+    return time.time_ns() - SETTLED_S * 10**9
+
+
+@dataclass(slots=True)
+class Seen:
+    """What stands behind one cell: a file, both halves of a pair, those of a folder, a member of a tar."""
+
+    path: str
+    size: int = 0
+    mtime_ns: int = 0
+    """Of the newest file."""
+    stamps: str = ""
+    """Name, place, size and time of each file."""
+    contents: str | None = None
+    """Name, place and hash of each file, where contents count."""
 
 
 @dataclass(slots=True)
@@ -29,19 +52,32 @@ class Files:
     path: str = ""
     size: int = 0
     mtime_ns: int = 0
-    text: str = ""
-    """Name, place and state of each file: its content where that is asked for, else its size and time."""
     stamps: str = ""
-    """The same with sizes and times in any case; kept only where `text` has contents."""
+    contents: str | None = None
+    """None: they do not count."""
     is_missing: bool = False
+
+    @classmethod
+    def of(cls, cells: Sequence[Seen | None], order: Sequence[int]) -> Files:
+        """A row's cells, None where there is nothing to look at; `order` is that of their names."""
+        seen = [found for at in order if (found := cells[at]) is not None]
+        contents = [each.contents for each in seen]
+        return cls(
+            next((each.path for each in cells if each is not None and each.path), ""),
+            sum([each.size for each in seen]),
+            max([each.mtime_ns for each in seen], default=0),
+            "".join([each.stamps for each in seen]),
+            None if None in contents or not contents else "".join(map(str, contents)),
+        )
 
     def fingerprint(self, digest: int) -> int:
         """64 bits of the row's values and files; 0 stands for a row that cannot be up to date."""
-        return 0 if self.is_missing else _hash(digest, self.text)
+        text = self.stamps if self.contents is None else self.contents
+        return 0 if self.is_missing else file_hash(digest, text)
 
     def stamp(self, digest: int) -> int:
         """The same by sizes and times alone."""
-        return 0 if self.is_missing else _hash(digest, self.stamps)
+        return 0 if self.is_missing else file_hash(digest, self.stamps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +126,7 @@ class Looker:
             if S_ISREG(state.st_mode) and not is_half(path):
                 size, mtime_ns = state.st_size, state.st_mtime_ns
                 name = os.path.basename(path)  # noqa: PTH119
-                found = _hash(digest, f"{name},0,{size},{mtime_ns};")
+                found = file_hash(digest, f"{name},0,{size},{mtime_ns};")
                 return path, size, mtime_ns, found, found
         row = self.at(cells)
         size = -1 if row.is_missing else row.size
@@ -99,52 +135,56 @@ class Looker:
 
     def at(self, cells: Cells) -> Files:
         """What the files of one row add up to; an unusable path is a file that is not there."""
-        found, places = Files(), [""] * len(cells)
-        for at in self.order or range(len(cells)):
-            if (cell := cells[at]) is None:
-                continue
-            try:
-                places[at] = self._add(found, cell)
-            except (OSError, SampleError):
-                places[at], found.is_missing = str(getattr(cell, "name", cell)), True
-        found.path = next(filter(None, places), "")
+        seen: list[Seen | None] = [None] * len(cells)
+        is_missing = False
+        for at, cell in enumerate(cells):
+            if cell is not None:
+                try:
+                    seen[at] = self.see(cell)
+                except (OSError, SampleError):
+                    seen[at], is_missing = Seen(str(getattr(cell, "name", cell))), True
+        found = Files.of(seen, self.order or range(len(cells)))
+        found.is_missing = is_missing
         return found
 
-    def _add(self, found: Files, cell: Any) -> str:
-        """Count one cell's file, or every file of its folder; where it stands out."""
+    def see(self, cell: Any) -> Seen:
+        """Find and look at one cell's files.
+
+        Raises:
+            OSError, SampleError: they are not there.
+        """
         if isinstance(cell, SourceFile):
-            path, state, offset, size = str(cell.path), os.stat(cell.path), cell.offset, cell.size  # noqa: PTH116
-        else:
-            path, state = find_path(str(cell), self.base, self.allow_outside)
-            offset, size = 0, None
-        for file, stat in _files(path, state):
-            num_bytes, mtime_ns = stat.st_size, stat.st_mtime_ns
-            found.size += num_bytes if size is None else size
-            found.mtime_ns = max(found.mtime_ns, mtime_ns)
-            stamp = f"{num_bytes},{mtime_ns}"
-            name = os.path.basename(file)  # noqa: PTH119
-            if self.by_content:
-                found.stamps += f"{name},{offset},{stamp};"
-                stamp = _content(cell, file)
-            found.text += f"{name},{offset},{stamp};"
-        return path if size is None else f"{path}:{cell.name}"
+            return look_behind(cell, str(cell.path), os.stat(cell.path), self.by_content)  # noqa: PTH116
+        return look_behind(cell, *find_path(str(cell), self.base, self.allow_outside), self.by_content)
 
 
-def _hash(digest: int, text: str) -> int:
-    return int.from_bytes(blake3(f"{digest}|{text}".encode()).digest(length=8), "little") or 1
+def look_behind(cell: Any, path: str, state: os.stat_result, by_content: bool) -> Seen:
+    """All files behind a path that was found in this state."""
+    is_member = isinstance(cell, SourceFile) and cell.size is not None
+    offset = cell.offset if isinstance(cell, SourceFile) else 0
+    seen = Seen(f"{path}:{cell.name}" if is_member else path, contents="" if by_content else None)
+    for file, stat in _files(path, state):
+        place = f"{os.path.basename(file)},{offset}"  # noqa: PTH119
+        seen.size += cell.size if is_member else stat.st_size
+        seen.mtime_ns = max(seen.mtime_ns, stat.st_mtime_ns)
+        seen.stamps += f"{place},{stat.st_size},{stat.st_mtime_ns};"
+        if seen.contents is not None:
+            seen.contents += f"{place},{_content(cell, file)};"
+    return seen
 
 
-def are_as_found(block: tuple[Sequence[str], Sequence[int], Sequence[int]]) -> list[bool]:
-    """Paths, sizes and times in; whether each is surely the same file. Folders and tars never are."""
-    return [_is_as_found(*row) for row in zip(*block, strict=True)]
-
-
-def _is_as_found(path: str, size: int, mtime_ns: int) -> bool:
+def is_as_found(path: str, size: int, mtime_ns: int) -> bool:
+    """Whether a file still has this size and time."""
     try:
         state = os.stat(path)  # noqa: PTH116
     except (OSError, ValueError):
         return False
     return state.st_size == size and state.st_mtime_ns == mtime_ns
+
+
+def file_hash(digest: int, text: str) -> int:
+    """64 bits of a row's values (their digest) and of what is known of its files; never 0."""
+    return int.from_bytes(blake3(f"{digest}|{text}".encode()).digest(length=8), "little") or 1
 
 
 def _files(path: str, state: os.stat_result) -> Iterable[tuple[str, os.stat_result]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flatout.errors import ConfigError, SampleError
@@ -49,7 +51,7 @@ class FieldsMaker:
         return {**state, "fields": fields, "_added": self._added}
 
     def make(self, row: Row) -> Samples:
-        context = Context(row=row, resolve=self._resolve, limits=self.limits)
+        context = Context(row=row, resolve=partial(self._resolve, row), limits=self.limits)
         outputs: dict[str, Array | Pieces] = {}
         for plan in self._plans:
             outputs.update(plan(row, context))
@@ -94,8 +96,16 @@ class FieldsMaker:
         value = row.values.get(column)
         if value is not None and not isinstance(value, str | SourceFile):
             return self._decode_lists(row, column, kind, field)
-        file = value if isinstance(value, SourceFile) else self._resolve(value, column)
-        return find_decoder(kind, file.suffix, self._added)(file, self.limits)
+        if isinstance(value, SourceFile):
+            file = value
+            if row.found is not None:
+                row.found.note(file, str(file.place), os.stat(file.place))  # noqa: PTH116
+        else:
+            file = self._resolve(row, value, column)
+        decoded = find_decoder(kind, file.suffix, self._added)(file, self.limits)
+        if file.is_unchanged and row.found is not None:
+            row.found.confirm(value)
+        return decoded
 
     def _decode_lists(self, row: Row, column: str, kind: str, field: AnyField) -> Decoded:
         from flatout.source.lists import ListCell, read_cells
@@ -117,10 +127,13 @@ class FieldsMaker:
             )
         return decoded
 
-    def _resolve(self, value: Any, column: str = "") -> SourceFile:
+    def _resolve(self, row: Row, value: Any, column: str = "") -> SourceFile:
         if value is None or value == "":
             raise SampleError("find", f"the row has no path in column '{column}'")
-        return SourceFile.found(*find_path(str(value), self.base_path, self.allow_outside))
+        path, state = find_path(str(value), self.base_path, self.allow_outside)
+        if row.found is not None:
+            row.found.note(value, path, state)
+        return SourceFile.found(path, state)
 
 
 def _reads_lists(field: AnyField) -> bool:
@@ -150,7 +163,10 @@ class TransformMaker:
         values = {"key": row.key, **row.values}
         for column in self.path_columns:
             if isinstance(values.get(column), str):
-                values[column] = find_path(values[column], self.base_path, self.allow_outside)[0]
+                path, state = find_path(values[column], self.base_path, self.allow_outside)
+                if row.found is not None:
+                    row.found.note(values[column], path, state)
+                values[column] = path
         return as_samples(self._function(values, **self.params))
 
     def path_of(self, row: Row) -> str:

@@ -25,7 +25,7 @@ from flatout.source.paths import find_path
 from flatout.source.splits import known_splits, normalise_split
 from flatout.source.tarred import TarIndex, expand_tars, index_tars
 from flatout.source.wanted import check_columns
-from flatout.types import Row
+from flatout.types import Row, RowBlock
 
 PATH_KINDS = ("volume", "image", "mask", "signal", "array")
 """Kinds of fields whose column holds a path (a sequence may hold lists instead)."""
@@ -77,17 +77,29 @@ class Manifest:
 
     def rows(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> list[Row]:
         """These rows as keys and Python values: None for null, ListCell for lists, SourceFile for members."""
+        return self.block(indices).rows()
+
+    def block(
+        self, indices: Sequence[int] | NDArray[np.integer[Any]], digested: Sequence[str] | None = None
+    ) -> RowBlock:
+        """The same as columns.
+
+        Args:
+            digested: columns of which each row's digest is wanted.
+        """
         picked = np.asarray(indices, np.int64)
-        keys = self.keys.take(pa.array(picked)).to_pylist()
-        values: list[dict[str, Any]] = [{} for _ in keys]
-        if self.table.num_columns:
-            values = self.table.take(pa.array(picked)).to_pylist()
-        for index, row in zip(picked.tolist(), values, strict=True):
-            if self.tar is not None and row[self.tar.column] is not None:
-                row[self.tar.column] = self.tar.file_of(index, row[self.tar.column])
-            if self.lists is not None:
-                row |= self.lists.cells(index)
-        return [Row(key, row) for key, row in zip(keys, values, strict=True)]
+        table = self.table.take(pa.array(picked)) if self.table.num_columns else self.table
+        columns = {name: table[name].to_pylist() for name in table.column_names}
+        if self.tar is not None:
+            names = zip(picked.tolist(), columns[self.tar.column], strict=True)
+            columns[self.tar.column] = [
+                None if name is None else self.tar.file_of(at, name) for at, name in names
+            ]
+        if self.lists is not None:
+            cells = [self.lists.cells(at) for at in picked.tolist()]
+            columns |= {name: [each[name] for each in cells] for name in self.lists.names}
+        digests = [] if digested is None else self.digests(digested, picked).tolist()
+        return RowBlock(self.keys.take(pa.array(picked)).to_pylist(), columns, digests)
 
     def cells(self, column: str, indices: Sequence[int] | NDArray[np.integer[Any]]) -> list[Any]:
         """What these rows hold in a path column: None for no path, SourceFile for members of a tar."""

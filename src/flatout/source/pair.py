@@ -4,11 +4,13 @@ from __future__ import annotations
 
 HALVES = (".hdr", ".img", ".hdr.gz", ".img.gz")
 """Lower-case suffixes of either half."""
+_LAST = frozenset("rgzRGZ")
+"""What they end in; most names of files do not."""
 
 
 def is_half(name: str) -> bool:
     """Whether a file of this name is one of two that belong together."""
-    return name.lower().endswith(HALVES)
+    return name[-1:] in _LAST and name.lower().endswith(HALVES)
 
 
 def names_of(name: str, half: str) -> list[str]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from flatout.source.look import Cells, Looker, are_as_found
+from flatout.source.look import Cells, Looker, settled_ns
 from flatout.source.manifest import Manifest
+from flatout.source.sight import Sighter, Sights
 from flatout.types import Array
 
-SETTLED_NS = 2_000_000_000
-"""A file changed within 2 s of the scan may change again with the same time stamp: its content counts."""
 SCAN_ROWS = 4096
 """Rows looked at in one piece: small enough that processes which share the work end together."""
 
@@ -26,7 +24,7 @@ Spread = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class RowStates:
-    """One entry a row. A row whose file is missing has size -1 and fingerprint 0, which never matches."""
+    """One entry a row. Where nobody has looked, or a file is missing: size -1, fingerprint 0, never a match."""
 
     paths: list[str]
     sizes: Array
@@ -39,10 +37,26 @@ class RowStates:
     """The fingerprint to record for a row that is up to date: by time again once its file has settled."""
     lasting_by_content: Array
     stamps: Array
-    """The fingerprint by sizes and times of all files: it tells whether one changed while it was read."""
+    """The fingerprint by sizes and times of all files, whatever the others are by."""
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    def record(self, positions: Array, sights: Sights) -> None:
+        """Rows that were made are recorded as they were when they were read."""
+        self._set_paths(positions, sights.paths)
+        self.sizes[positions], self.mtimes_ns[positions] = sights.sizes, sights.mtimes_ns
+        for fingerprints in (self.fingerprints, self.lasting):
+            fingerprints[positions] = sights.fingerprints
+        for by_content in (self.by_content, self.lasting_by_content):
+            by_content[positions] = sights.by_content
+
+    def _set_paths(self, positions: Array, paths: list[str]) -> None:
+        if len(positions) and positions[-1] - positions[0] + 1 == len(positions):  # all neighbours: at once
+            self.paths[int(positions[0]) : int(positions[-1]) + 1] = paths
+            return
+        for at, path in zip(positions.tolist(), paths, strict=True):
+            self.paths[at] = path
 
 
 def scan_rows(
@@ -52,19 +66,21 @@ def scan_rows(
     allow_outside: bool,
     checksum: bool,
     content_rows: Array | None,
+    rows: Array | None = None,
     spread: Spread = map,
 ) -> RowStates:
-    """Look at every row's files. `content_rows` marks rows whose contents are hashed in any case.
+    """Look at rows' files. `content_rows` marks rows whose contents are hashed in any case.
 
     Args:
         columns: columns whose values decide the samples; paths among them are looked at as files.
+        rows: positions of those that are looked at; all by default.
     """
-    names = _file_columns(manifest, columns)
-    look = Looker(os.fspath(manifest.base_path), allow_outside, checksum, _by_name(names))
-    settled_ns = time.time_ns() - SETTLED_NS
+    look, names = _looker(manifest, columns, allow_outside, checksum)
+    latest_ns = settled_ns()
     dtypes = ("i8", "i8", "u8", "?", "u8", "?", "u8")
-    states = RowStates([], *(np.zeros(len(manifest), dtype) for dtype in dtypes))
-    blocks = list(_blocks(np.arange(len(manifest))))
+    states = RowStates([""] * len(manifest), *(np.zeros(len(manifest), dtype) for dtype in dtypes))
+    states.sizes[:] = -1
+    blocks = list(_blocks(np.arange(len(manifest)) if rows is None else rows))
     digests = np.zeros(len(manifest), np.uint64)
 
     def first_parts() -> Iterator[Part]:
@@ -74,11 +90,11 @@ def scan_rows(
             yield _part(manifest, names, block, digests[block])
 
     for block, found in zip(blocks, spread(look, first_parts()), strict=True):
-        states.paths.extend(found.paths)
+        states._set_paths(block, found.paths)
         states.sizes[block], states.mtimes_ns[block] = found.sizes, found.mtimes_ns
         states.lasting[block] = states.fingerprints[block] = found.fingerprints
         states.stamps[block] = found.stamps
-    unsettled = states.mtimes_ns > settled_ns
+    unsettled = states.mtimes_ns > latest_ns
     states.lasting_by_content[:] = checksum | unsettled
     states.by_content[:] = (
         states.lasting_by_content if content_rows is None else checksum | unsettled | content_rows
@@ -94,27 +110,18 @@ def scan_rows(
     return states
 
 
-def rows_that_moved(
-    manifest: Manifest,
-    columns: Sequence[str],
-    positions: Array,
-    states: RowStates,
-    *,
-    allow_outside: bool,
-    spread: Spread = map,
-) -> Array:
-    """Which of these rows have a file that is not as the scan found it: it changed while being read."""
-    names = _file_columns(manifest, columns)
-    if len(names) == 1:
-        parts = (_records(states, block) for block in _blocks(positions))
-        are_same = [is_same for part in spread(are_as_found, parts) for is_same in part]
-        positions = positions[~np.array(are_same, bool)]
-    look = Looker(os.fspath(manifest.base_path), allow_outside, order=_by_name(names))
-    moved = []
-    for block in _blocks(positions):
-        found = look(_part(manifest, names, block, manifest.digests(columns, block)))
-        moved.append(block[found.stamps != states.stamps[block]])
-    return np.concatenate(moved).astype(np.int64) if moved else np.empty(0, np.int64)
+def make_sighter(manifest: Manifest, columns: Sequence[str], *, allow_outside: bool, checksum: bool) -> Sighter:
+    """What looks at the files of rows that are made, by the same rules as `scan_rows`."""
+    look, names = _looker(manifest, columns, allow_outside, checksum)
+    return Sighter(look, tuple(names), manifest.cycle_columns)
+
+
+def _looker(
+    manifest: Manifest, columns: Sequence[str], allow_outside: bool, checksum: bool
+) -> tuple[Looker, list[str]]:
+    """What looks at files, and the columns of their paths."""
+    names = [name for name in columns if name in manifest.path_columns]
+    return Looker(os.fspath(manifest.base_path), allow_outside, checksum, _by_name(names)), names
 
 
 def _blocks(positions: Array) -> Iterator[Array]:
@@ -134,15 +141,6 @@ def _cells(manifest: Manifest, names: Sequence[str], positions: Array) -> list[C
     return list(zip(*(manifest.cells(name, positions) for name in names), strict=True))
 
 
-def _records(states: RowStates, block: Array) -> tuple[list[str], list[int], list[int]]:
-    paths = [states.paths[at] for at in block.tolist()]
-    return paths, states.sizes[block].tolist(), states.mtimes_ns[block].tolist()
-
-
 def _by_name(names: Sequence[str]) -> tuple[int, ...]:
     """The order of the names: fields in another order are the same fields."""
     return tuple(sorted(range(len(names)), key=names.__getitem__))
-
-
-def _file_columns(manifest: Manifest, columns: Sequence[str]) -> list[str]:
-    return [name for name in columns if name in manifest.path_columns]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flatout.source import hash_key
+from flatout.source import hash_texts
 from flatout.store import checks
 from flatout.store.specify import is_finite
 from flatout.types import Array, FieldSpec
@@ -24,11 +24,9 @@ class EncodedBlock:
     """Whole rows' samples as they will stand in the shard, one after another."""
 
     keys: list[str]
-    hashes: list[int]
     stored: dict[str, Array]
     """(N, ...) of each field."""
     crcs: dict[str, list[int]]
-    digests: list[int]
 
     @property
     def num_bytes(self) -> int:
@@ -62,12 +60,10 @@ def encode_block(
         if block.dtype.kind in "fc" and spec.name not in allow_nonfinite and not is_finite(block):
             return None
         stored[spec.name] = block
-    hashes = [hash_key(key) for key in keys]
     if not safe:
-        nothing = [0] * len(keys)
-        return EncodedBlock(keys, hashes, stored, dict.fromkeys(stored, nothing), nothing)
+        return EncodedBlock(keys, stored, dict.fromkeys(stored, [0] * len(keys)))
     crcs = {name: [checks.crc32c(array) for array in block] for name, block in stored.items()}
-    return EncodedBlock(keys, hashes, stored, crcs, _digests(stored, crcs))
+    return EncodedBlock(keys, stored, crcs)
 
 
 def _stacked(
@@ -88,10 +84,10 @@ def _stacked(
     return joined.reshape(len(found), *found[0].shape)
 
 
-def _digests(stored: Mapping[str, Array], crcs: Mapping[str, Sequence[int]]) -> list[int]:
-    """Identity of each sample, from its fields in order of name."""
+def plain_digests(fields: Sequence[FieldSpec], crcs: Mapping[str, Sequence[int]]) -> Array:
+    """Identity of each sample of `are_plain` fields: 1 us each for a whole shard, in small blocks 2."""
     columns = []
-    for name in sorted(stored):
-        form = f"{name},{stored[name].dtype.str},{stored[name].shape[1:]}"
-        columns.append([f"{form},{crc}" for crc in crcs[name]])
-    return [checks.text_digest(row) for row in zip(*columns, strict=True)]
+    for spec in sorted(fields, key=lambda spec: spec.name):
+        form = f"{spec.name},{spec.stored_dtype.str},{spec.shape}"
+        columns.append([f"{form},{crc}" for crc in crcs[spec.name]])
+    return hash_texts(columns[0] if len(columns) == 1 else map(";".join, zip(*columns, strict=True)))

@@ -18,7 +18,7 @@ from flatout.source import SampleMaker
 from flatout.store.pool import LocalPool
 from flatout.store.specify import Forms
 from flatout.store.task import BadRow, Receipt, Task, TaskSetup
-from flatout.types import Row
+from flatout.types import Row, RowBlock
 
 MAX_WAITING = 4
 """Tasks handed to Ray beyond one a worker: enough to keep it busy, few enough to hold their rows."""
@@ -123,7 +123,7 @@ _pools: dict[Any, LocalPool] = {}
 def _make_shard(
     setup: TaskSetup,
     number: int,
-    rows: Sequence[Row],
+    rows: RowBlock,
     sys_path: Sequence[str],
     timeout_s: float,
     request_rows: int,
@@ -133,7 +133,7 @@ def _make_shard(
     if how not in _pools:
         _pools[how] = LocalPool(1, *how)
         _pools[how].__enter__()
-    task = Task(number, len(rows), lambda start, stop: list(rows[start:stop]))
+    task = Task(number, len(rows), lambda start, stop: rows[start:stop])
     try:
         return next(iter(_pools[how].run(setup, [task])))
     except BaseException:

@@ -15,7 +15,7 @@ from flatout.store.specify import Forms
 from flatout.store.task import BadRow, Receipt, ShardTask, Task, TaskSetup, describe
 from flatout.types import Row
 
-FED_ROWS = 128
+FED_ROWS = 1024
 """Rows taken from the manifest at once."""
 TELL_S = 0.2
 """Seconds between two reports of progress: whoever shows each row spends more on that than on a quick row."""
@@ -61,7 +61,8 @@ class InCaller:
             made = ShardTask(setup, task.number, slabs=slabs)
             teller = _Teller(on_rows)
             for start in range(0, task.num_rows, FED_ROWS):
-                made.feed(task.rows(start, min(start + FED_ROWS, task.num_rows)), teller.look)
+                rows = task.rows(start, min(start + FED_ROWS, task.num_rows)).rows()
+                made.feed(rows, teller.look)
             teller.tell(task.num_rows)
             yield made.finish()
 

@@ -160,7 +160,9 @@ def job_from_dataset(dataset: Any, config: Config, recorded: Mapping[str, Any] |
 
 def row_task(job: Job, number: int, positions: Array) -> Task:
     """The task of making these manifest rows; rows are read as they are sent."""
-    return Task(number, len(positions), lambda start, stop: job.manifest.rows(positions[start:stop]))
+    return Task(
+        number, len(positions), lambda start, stop: job.manifest.block(positions[start:stop], job.columns)
+    )
 
 
 def resolve_classes(

@@ -68,14 +68,18 @@ def stored_bytes_per_row(fields: Sequence[FieldSpec], probed: Sequence[Forms]) -
 
 def make_plan(
     todo: Array,
-    fingerprints: Array,
+    probed: Array,
     key_hashes: Array,
     fields: Sequence[FieldSpec],
     fingerprint: str,
     per_shard: int,
     first_task: int,
 ) -> Plan:
-    """Cut the rows to make into tasks of `per_shard` rows, numbered from `first_task`."""
+    """Cut the rows to make into tasks of `per_shard` rows, numbered from `first_task`.
+
+    Args:
+        probed: fingerprints of the rows that settled the fields' forms.
+    """
     hasher = blake3()
     settings = {
         "fields": [asdict(spec) for spec in fields],
@@ -85,5 +89,5 @@ def make_plan(
     }
     hasher.update(json.dumps(settings, sort_keys=True).encode())
     hasher.update(np.ascontiguousarray(key_hashes[todo]).tobytes())
-    hasher.update(np.ascontiguousarray(fingerprints[todo]).tobytes())
+    hasher.update(np.ascontiguousarray(probed).tobytes())
     return Plan(todo, per_shard, first_task, hasher.hexdigest())

@@ -17,14 +17,14 @@ import pyarrow as pa
 
 from flatout.config import Config
 from flatout.errors import ConfigError, StoreLockedError
-from flatout.source import RowStates, Spread, hash_key, rows_that_moved, scan_rows
+from flatout.source import RowStates, hash_key, make_sighter, scan_rows
 from flatout.store import journal as journals
 from flatout.store.commit import commit
 from flatout.store.engine import Engine, count_workers, make_engine
 from flatout.store.files import remove_leftovers
 from flatout.store.fingerprint import explain_difference
 from flatout.store.job import Job, row_task
-from flatout.store.journal import Journal
+from flatout.store.journal import Journal, MadeRows
 from flatout.store.limits import check_bad_fraction, disk_errors
 from flatout.store.lock import locked
 from flatout.store.log import log_to
@@ -32,6 +32,7 @@ from flatout.store.metadata import SHARD_FOLDER
 from flatout.store.place import refuse_source_folder
 from flatout.store.progress import Progress, Silent
 from flatout.store.samples import RowFinder, distinct, row_hashes, samples_of_shards
+from flatout.store.specify import NUM_PROBED
 from flatout.store.start import Planner, Start, extends, row_table
 from flatout.store.statistics import RunStats
 from flatout.store.task import BadRow, Receipt, TaskSetup
@@ -129,9 +130,8 @@ class _Prepare:
             job = self._settle_job(make_job, version, journal)
             engine.import_from(job.sys_path)
             finder = RowFinder(job.key_hashes, job.manifest.keys)
-            spread = engine.spread if len(job.manifest) >= SPREAD_ROWS else map
-            states = self._scan(job, finder, version, journal, spread)
             version = self._usable(version, job)
+            states = self._scan(engine, job, finder, version, journal)
             self._tell_unhashed(version, finder)
             planner = Planner(
                 self._config,
@@ -149,10 +149,8 @@ class _Prepare:
                 self._say(f"continuing: {done} of {start.plan.num_tasks} shards are finished")
             else:
                 start = planner.start(engine, version, journal)
-            receipts = self._make(engine, job, finder, start)
+            receipts = self._make(engine, job, finder, states, start)
             made = self._samples(start, receipts)
-            rows = distinct(finder.positions(row_hashes(made)), len(job.manifest))
-            self._distrust_moved(job, states, rows, spread)
         return self._commit(job, finder, states, start, receipts, made)
 
     def _committed(self) -> Version | None:
@@ -178,25 +176,31 @@ class _Prepare:
         return job
 
     def _scan(
-        self, job: Job, finder: RowFinder, version: Version | None, journal: Journal | None, spread: Spread
+        self, engine: Engine, job: Job, finder: RowFinder, version: Version | None, journal: Journal | None
     ) -> RowStates:
-        """Look at the rows' files; those recorded by content are compared by content."""
-        content = np.zeros(len(job.manifest), bool)
+        """Look at the files of rows that there are samples of, and of the first others: the plan follows these.
+
+        What is recorded by content is compared by content. The other rows are looked at when they are made.
+        """
+        is_known, content = np.zeros((2, len(job.manifest)), bool)
         recorded = [] if version is None else [(row_hashes(version.samples), version.samples)]
-        rows = None if journal is None else journals.planned_rows(journal)
-        if rows is not None:
-            recorded.append((rows["key_hash"].to_numpy(), rows))
+        noted = None if journal is None else journals.recorded_rows(journal)
+        if noted is not None:
+            recorded.append((noted["key_hash"].to_numpy(), noted))
         for hashes, table in recorded:
             positions = finder.positions(hashes)
-            known = (positions >= 0) & table["by_content"].to_numpy()
-            content[positions[known]] = True
+            is_known[positions[positions >= 0]] = True
+            content[positions[(positions >= 0) & table["by_content"].to_numpy()]] = True
+        is_known[np.flatnonzero(~is_known)[:NUM_PROBED]] = True
+        rows = np.flatnonzero(is_known)
         return scan_rows(
             job.manifest,
             job.columns,
             allow_outside=self._config.allow_outside_base,
             checksum=self._config.checksum,
             content_rows=content,
-            spread=spread,
+            rows=rows,
+            spread=engine.spread if len(rows) >= SPREAD_ROWS else map,
         )
 
     def _usable(self, version: Version | None, job: Job) -> Version | None:
@@ -222,26 +226,35 @@ class _Prepare:
                 "content that checksum compares; from now on it knows that, too"
             )
 
-    def _make(self, engine: Engine, job: Job, finder: RowFinder, start: Start) -> list[Receipt]:
+    def _make(
+        self, engine: Engine, job: Job, finder: RowFinder, states: RowStates, start: Start
+    ) -> list[Receipt]:
         """Make the shards that are missing; every finished one is noted before the next is counted."""
         plan, journal = start.plan, start.journal
         num_rows = len(plan.todo) + len(np.unique(start.positions))
         # Rows that failed in the run before are tried again: it may have been the disk, not the file.
         retry = self._failed_before(finder, start)
         done = [self._counted(journal, replace(r, bad=())) for r in journal.receipts.values()]
-        tasks = [row_task(job, n, plan.positions(n)) for n in plan.task_numbers() if n not in journal.receipts]
+        todo = {n: plan.positions(n) for n in plan.task_numbers() if n not in journal.receipts}
         if len(retry):
-            number = 1 + max(plan.task_numbers()[-1], *journal.receipts)
-            tasks.append(row_task(job, number, retry))
+            todo[1 + max(plan.task_numbers()[-1], *journal.receipts)] = retry
+        tasks = [row_task(job, number, positions) for number, positions in todo.items()]
         self._num_continued = sum(receipt.num_rows for receipt in done)
         self._progress.begin("prepare", sum(task.num_rows for task in tasks))
         bad: list[BadRow] = []
+        num_moved = 0
         for receipt in engine.run(self._setup(job, start), tasks, self._progress.advance):
-            journal.append(receipt)
-            done.append(self._counted(journal, receipt))
+            positions = todo[receipt.task]
+            journal.append(receipt, MadeRows.of(job.key_hashes[positions], receipt.sights))
+            if receipt.sights is not None:
+                states.record(positions, receipt.sights)
+                num_moved += receipt.sights.num_moved
+            done.append(self._counted(journal, replace(receipt, sights=None)))
             bad += receipt.bad
             self._note(receipt)
             check_bad_fraction(self._folder, bad, num_rows, self._config.max_bad_fraction)
+        if num_moved:
+            self._say(f"{num_moved} files changed while they were read; run prepare again to read them anew")
         return sorted(done, key=lambda receipt: receipt.task)  # which worker was first must not show
 
     @staticmethod
@@ -269,6 +282,12 @@ class _Prepare:
             safe=self._options.safe,
             max_sample_bytes=self._config.max_sample_bytes,
             planned_bytes=start.journal.head.planned_bytes,
+            sighter=make_sighter(
+                job.manifest,
+                job.columns,
+                allow_outside=self._config.allow_outside_base,
+                checksum=self._config.checksum,
+            ),
         )
 
     def _samples(self, start: Start, receipts: Sequence[Receipt]) -> Any:
@@ -317,20 +336,6 @@ class _Prepare:
         meta = commit(self._folder, job, fields, shards, samples, positions, bad, facts, before=before)
         logger.info("committed %d samples, content hash %s", meta.num_samples, meta.content_hash)
         return replace(stats, content_hash=meta.content_hash, bad=tuple(bad))
-
-    def _distrust_moved(self, job: Job, states: RowStates, positions: Array, spread: Spread) -> None:
-        """A file that changed while it was read must be read again next time."""
-        moved = rows_that_moved(
-            job.manifest,
-            job.columns,
-            positions,
-            states,
-            allow_outside=self._config.allow_outside_base,
-            spread=spread,
-        )
-        states.fingerprints[moved] = 0
-        if len(moved):
-            self._say(f"{len(moved)} files changed while they were read; run prepare again to read them anew")
 
     def _note(self, receipt: Receipt) -> None:
         self._progress.bad(len(receipt.bad))

@@ -15,8 +15,9 @@ from typing import IO, Any
 
 import numpy as np
 
+from flatout.source import hash_texts
 from flatout.store import checks, layout, past_cache
-from flatout.store.block import EncodedBlock
+from flatout.store.block import EncodedBlock, are_plain, plain_digests
 from flatout.store.column import Column, SlabColumn, Slabs
 from flatout.store.compress import compress
 from flatout.store.encode import encode, largest_error
@@ -80,6 +81,8 @@ class ShardWriter:
         self._hashes: list[int] = []
         self._parts: list[int] = []
         self._digests: list[int] = []
+        self._is_plain = are_plain(fields)
+        """Whether hashes and digests follow from keys and crcs: then they are made together, at the end."""
         self._slabs = slabs
         raw = [spec.name for spec in fields if spec.compression == "none"]
         self._columns = {name: Column() if slabs is None else SlabColumn(slabs) for name in raw}
@@ -125,9 +128,10 @@ class ShardWriter:
     def append(self, sample: EncodedSample) -> None:
         """Keep an encoded sample."""
         self._keys.append(sample.key)
-        self._hashes.append(sample.key_hash)
         self._parts.append(sample.part)
-        self._digests.append(sample.digest() if self._safe else 0)
+        if not self._is_plain:
+            self._hashes.append(sample.key_hash)
+            self._digests.append(sample.digest() if self._safe else 0)
         for name, array in sample.stored.items():
             (self._columns.get(name) or self._samples[name]).append(array)
             self._crcs[name].append(sample.crcs[name])
@@ -146,9 +150,7 @@ class ShardWriter:
     def append_block(self, block: EncodedBlock) -> None:
         """Keep a block of encoded samples; all fields are plain."""
         self._keys += block.keys
-        self._hashes += block.hashes
         self._parts += [-1] * len(block.keys)
-        self._digests += block.digests
         for name, array in block.stored.items():
             self._columns[name].append(array)
             self._crcs[name] += block.crcs[name]
@@ -201,9 +203,14 @@ class ShardWriter:
     def _tables(self) -> dict[str, Array]:
         """Every small table in file order; chunk places are filled in after the layout is known."""
         encoded_keys = [key.encode() for key in self._keys]
+        hashes: Sequence[int] | Array = self._hashes
+        digests: Sequence[int] | Array = self._digests
+        if self._is_plain:
+            hashes = hash_texts(self._keys)
+            digests = plain_digests(self.fields, self._crcs) if self._safe else [0] * len(self)
         known: dict[str, Any] = {
-            layout.KEY_HASH: self._hashes,
-            layout.DIGEST: self._digests,
+            layout.KEY_HASH: hashes,
+            layout.DIGEST: digests,
             layout.PART: self._parts,
             layout.KEY_BYTES: np.frombuffer(b"".join(encoded_keys), np.uint8),
             layout.KEY_OFFSETS: np.cumsum([0, *map(len, encoded_keys)]),

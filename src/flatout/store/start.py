@@ -70,10 +70,12 @@ class Planner:
         self._progress = progress
 
     def resume(self, version: Version | None, journal: Journal | None) -> Start | None:
-        """Continue an earlier run if its plan is the one that would be made now."""
+        """Continue an earlier run if its plan is what would be planned now, and what it made is current."""
         if journal is None or not self._can_use(journal):
             return None
         head = journal.head
+        if self._adopted(version, journal) != (*head.adopted, *journal.shards()):
+            return None
         version = with_shards(self._folder, version, journal, head.adopted)
         kept, positions, todo = self._compare(version)
         plan = self._plan(todo, head.fields, head.rows_per_shard, head.first_task)
@@ -106,7 +108,9 @@ class Planner:
             bytes_per_row=least_per_row,
             planned_bytes=bytes_per_row * len(todo),
         )
-        opened = journals.begin(self._folder, head, row_table(self._job.key_hashes, self._states))
+        looked_at = np.flatnonzero(self._states.fingerprints)
+        rows = row_table(self._job.key_hashes, self._states).take(pa.array(looked_at))
+        opened = journals.begin(self._folder, head, rows)
         logger.info("plan: %d rows to make, %d samples kept, %d shards", len(todo), len(kept), plan.num_tasks)
         return Start(version, kept, positions, plan, fields, opened)
 
@@ -136,10 +140,8 @@ class Planner:
         return extends(self._job, {spec.name: spec.classes for spec in head.fields if spec.classes})
 
     def _plan(self, todo: Array, fields: Sequence[FieldSpec], per_shard: int, first_task: int) -> Plan:
-        fingerprint = self._job.fingerprint.digest
-        return make_plan(
-            todo, self._states.fingerprints, self._job.key_hashes, fields, fingerprint, per_shard, first_task
-        )
+        probed, fingerprint = self._states.fingerprints[todo[:NUM_PROBED]], self._job.fingerprint.digest
+        return make_plan(todo, probed, self._job.key_hashes, fields, fingerprint, per_shard, first_task)
 
     def _compare(self, version: Version | None) -> tuple[Array, Array, Array]:
         """(samples to keep, their manifest positions, rows to make)."""
@@ -150,7 +152,9 @@ class Planner:
             is_current = up_to_date(version.samples, found, self._states.fingerprints)
             kept = np.flatnonzero(is_current | self._are_as_timed(version.samples, found))
             kept, positions = _latest(version.samples, kept, found[kept])
-        todo = np.setdiff1d(np.arange(len(self._job.manifest)), positions)
+        is_kept = np.zeros(len(self._job.manifest), bool)
+        is_kept[positions] = True
+        todo = np.flatnonzero(~is_kept)
         if self._config.limit is not None:
             todo = todo[todo < self._config.limit]
         if self._only_rows is not None:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
 from flatout.errors import SampleError
-from flatout.source import SampleMaker, hash_key
+from flatout.source import NO_SIGHT, SampleMaker, Sight, Sighter, Sights, hash_key
 from flatout.store.block import LEAST_ROWS, EncodedBlock, are_plain, encode_block
 from flatout.store.column import Slabs
 from flatout.store.making import PASSED, Made, make_samples, row_failure
@@ -23,7 +23,7 @@ from flatout.store.metadata import ShardMeta, shard_meta
 from flatout.store.shard_writer import EncodedSample, ShardWriter, WrittenShard
 from flatout.store.specify import ArrayForm, Forms, check_array
 from flatout.timing import StageClock
-from flatout.types import Array, FieldSpec, Limits, Row
+from flatout.types import Array, FieldSpec, Limits, Row, RowBlock
 
 SHARD_BYTES = 64 << 20
 """What the plan aims at: large enough for sequential reads, small enough to keep in memory while made."""
@@ -74,9 +74,11 @@ class Receipt:
     """Identity of each sample by key; only of a task that writes nothing."""
     measures: Mapping[str, Measure] = field(default_factory=dict)
     """Values of each field; only where they were to be measured."""
+    sights: Sights | None = None
+    """What each row was made from; only where that was to be looked at. The journal keeps it in its own way."""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(replace(self, sights=None))
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Receipt:
@@ -91,7 +93,7 @@ class Task:
 
     number: int
     num_rows: int
-    rows: Callable[[int, int], list[Row]]
+    rows: Callable[[int, int], RowBlock]
     """(start, stop) within the task -> rows; called as requests are sent, so no shard is held whole."""
 
 
@@ -115,6 +117,8 @@ class TaskSetup:
     """Largest sample, whoever made it: decoders refuse before they allocate, a transform is checked here."""
     planned_bytes: float = 0.0
     """Of all samples of the run, before compression: much of it goes past the page cache."""
+    sighter: Sighter | None = None
+    """Looks at the files that rows are made from, where that is to be recorded."""
 
 
 class ShardTask:
@@ -140,6 +144,7 @@ class ShardTask:
         self._num_rows = 0
         self._errors: dict[str, float] = {}
         self._digests: dict[str, int] = {}
+        self._sights: list[Sight] = []
         self._measures = {s.name: Measure() for s in setup.fields if setup.is_measuring and is_measured(s)}
         self._takes_blocks = are_plain(setup.fields) and not (setup.is_dry or setup.is_measuring)
         self._clock = StageClock()
@@ -159,8 +164,9 @@ class ShardTask:
         Args:
             before: the writing of the shard before, whose samples are in memory until it is over.
         """
-        maker, barred, made_ns = self._setup.maker, self._barred, 0
+        maker, barred, sighter, made_ns = self._setup.maker, self._barred, self._setup.sighter, 0
         is_made = False
+        found = None if sighter is None else sighter.found()
         for position, row in enumerate(rows, start=self._num_rows):
             if before is not None and self._made_bytes + self._writer.num_bytes > AHEAD_BYTES:
                 at_row(-1)
@@ -171,6 +177,7 @@ class ShardTask:
             if barred and row.key in barred:
                 self._bad.append((position, barred[row.key]))
                 continue
+            row.found = found
             started_ns = perf_counter_ns()
             try:
                 samples = make_samples(maker, row)
@@ -189,6 +196,10 @@ class ShardTask:
         if is_made:
             at_row(-1)
         self._encode_made(at_row)
+        if sighter is not None:  # of all rows together: between two decodes every call finds cold caches
+            with self._clock.span("look"):
+                failed = {row.key for _, row in self._bad}
+                self._sights += [NO_SIGHT if row.key in failed else sighter.sight(row) for row in rows]
 
     def finish(self) -> Receipt:
         """Write what is left; the receipt is what the journal keeps."""
@@ -223,6 +234,7 @@ class ShardTask:
             peak_bytes=peak_resident_bytes(),
             digests=self._digests,
             measures=self._measures,
+            sights=None if self._setup.sighter is None else Sights.of(self._sights),
         )
 
     def _encode_made(self, at_row: Callable[[int], None]) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from flatout.errors import StoreError, StoreMissingError
 from flatout.store.fingerprint import Fingerprint
 from flatout.store.index import read_index
-from flatout.store.journal import Journal, planned_rows
+from flatout.store.journal import Journal, recorded_rows
 from flatout.store.metadata import SHARD_FOLDER, ShardMeta, StoreMeta, load_fields, load_metadata
 from flatout.store.samples import RowFinder, empty_samples, row_hashes, samples_of_shards
 from flatout.types import FieldSpec
@@ -107,7 +107,7 @@ def with_shards(
     folder: Path, version: Version | None, journal: Journal, shards: Sequence[ShardMeta]
 ) -> Version | None:
     """The version plus shards that a journal knows of but no root names."""
-    rows = planned_rows(journal)
+    rows = recorded_rows(journal)
     if not shards or rows is None or (version is not None and not _same_form(version, journal)):
         return version
     fingerprint = Fingerprint.from_json(journal.head.fingerprint)

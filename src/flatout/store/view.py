@@ -131,10 +131,23 @@ def _ragged(
 
 def _samples(file: Any, fields: Sequence[FieldSpec], samples: Any, splits: Sequence[str]) -> None:
     """What tells the samples apart: keys and split names, as ordinary HDF5 strings."""
-    names = [splits[number] for number in samples["split"].to_pylist()]
-    for name, texts in (("key", samples["key"].to_pylist()), ("split", names)):
-        place = free_name(name, fields)
-        file.create_dataset(place, data=texts, dtype=h5py.string_dtype(), shape=(samples.num_rows,))
+    codes = np.array([split.encode() for split in splits] or [b""])
+    texts = {"key": _fixed_texts(samples["key"].to_pylist()), "split": codes[samples["split"].to_numpy()]}
+    for name, array in texts.items():
+        kind = h5py.string_dtype(length=array.dtype.itemsize if array.dtype.kind == "S" else None)
+        file.create_dataset(free_name(name, fields), data=array.astype(kind))
+
+
+def _fixed_texts(texts: Sequence[str]) -> Array:
+    """All in as many bytes as the longest has, unless that is more than they take one by one.
+
+    HDF5's strings of any length take 0.4 us and 28 bytes each, at the end of a prepare, when nobody else works.
+    """
+    encoded = [text.encode() for text in texts]
+    longest, total = max(map(len, encoded), default=0), sum(map(len, encoded))
+    if not 0 < longest * len(encoded) <= total + 28 * len(encoded):
+        return np.array(texts, object)
+    return np.array(encoded, f"S{longest}")
 
 
 def free_name(name: str, fields: Sequence[FieldSpec]) -> str:

@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO
 
 from flatout.source import keeping_no_bytecode
-from flatout.types import Row
+from flatout.types import RowBlock
 
 HEADER = struct.Struct("<Q")
 PROGRESS = struct.Struct("<qq")
@@ -133,10 +133,10 @@ class Worker:
     def _start(self, number: int, barred: Any) -> None:
         self._task = self._tasks.ShardTask(self._setup, number, barred, self._slabs)
 
-    def _rows(self, pairs: Any) -> tuple[int, list[Any]]:
-        """Rows as (key, values); their number, and receipts of earlier tasks that have come in meanwhile."""
-        self._task.feed([Row(*pair) for pair in pairs], self._progress.begin, self._unwritten)
-        return len(pairs), self._receipts()
+    def _rows(self, block: RowBlock) -> tuple[int, list[Any]]:
+        """The number of rows, when they are made, and receipts of earlier tasks that came in meanwhile."""
+        self._task.feed(block.rows(), self._progress.begin, self._unwritten)
+        return len(block), self._receipts()
 
     def _finish(self) -> list[Any]:
         """Begin to write the shard; its receipt comes later. Some that are written may wait for the disk."""
