@@ -62,7 +62,7 @@ def encode_block(
         stored[spec.name] = block
     if not safe:
         return EncodedBlock(keys, stored, dict.fromkeys(stored, [0] * len(keys)))
-    crcs = {name: [checks.crc32c(array) for array in block] for name, block in stored.items()}
+    crcs = {name: checks.row_crcs(block) for name, block in stored.items()}
     return EncodedBlock(keys, stored, crcs)
 
 

@@ -26,6 +26,13 @@ def crc32c(array: Array) -> int:
     return int(google_crc32c.value(np.ascontiguousarray(array)))
 
 
+def row_crcs(block: Array) -> list[int]:
+    """crc32c of each row of a C-contiguous array."""
+    if block.ndim == 1:  # of numbers, which are no arrays
+        return [crc32c(number) for number in block]
+    return list(map(google_crc32c.value, block))
+
+
 def crc32c_at(array: Array, positions: Array) -> int:
     """crc32c of `array[positions]`, of which a block at a time is copied.
 

@@ -14,11 +14,11 @@ import signal
 import struct
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
+from time import monotonic_ns
 from typing import Any, BinaryIO
 
 from flatout.source import keeping_no_bytecode
@@ -27,6 +27,7 @@ from flatout.types import RowBlock
 HEADER = struct.Struct("<Q")
 PROGRESS = struct.Struct("<qq")
 """Position of the row being made (-1: none) and the monotonic nanosecond it was begun."""
+_PACK = PROGRESS.pack_into
 IDLE = (-1, 0)
 MAX_BEHIND = 3
 """Shards that wait for the disk while the next one is made: the time of an fsync varies by a factor of ten."""
@@ -75,7 +76,7 @@ class Progress:
         self._map = mmap.mmap(descriptor, PROGRESS.size)
 
     def begin(self, position: int) -> None:
-        PROGRESS.pack_into(self._map, 0, position, time.monotonic_ns())
+        _PACK(self._map, 0, position, monotonic_ns())
 
     def idle(self) -> None:
         PROGRESS.pack_into(self._map, 0, *IDLE)
