@@ -311,8 +311,8 @@ def test_a_stop_counts_the_finished_shards(
     made = []
     append = Journal.append
 
-    def stop_after(journal: Journal, receipt: Any) -> None:
-        append(journal, receipt)
+    def stop_after(journal: Journal, receipt: Any, rows: Any) -> None:
+        append(journal, receipt, rows)
         made.append(receipt)
         if len(made) == num_left:
             raise KeyboardInterrupt

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatout.errors import SampleError
+from flatout.source import hash_key
 from flatout.store import block as blocks
-from flatout.store import column
+from flatout.store import column, layout
 from flatout.store import task as tasks
 from flatout.store.block import are_plain, encode_block
 from flatout.store.shard_writer import ShardWriter
@@ -165,3 +166,15 @@ def test_what_goes_wrong_in_a_block_is_told_by_the_row(tmp_path: Path, monkeypat
     receipt = run(tmp_path, [sample_of(seed) for seed in range(5)], 5)
     assert receipt.shards[0].rows == 5
     assert not receipt.bad
+
+
+def test_what_is_hashed_together_is_what_each_sample_has() -> None:
+    samples = [sample_of(seed) for seed in range(6)]
+    for safe in (True, False):
+        writer = ShardWriter(FIELDS, safe=safe)
+        encoded = [writer.encode(f"k{at}", hash_key(f"k{at}"), -1, sample) for at, sample in enumerate(samples)]
+        for sample in encoded:
+            writer.append(sample)
+        tables = writer._tables()
+        assert tables[layout.KEY_HASH].tolist() == [sample.key_hash for sample in encoded]
+        assert tables[layout.DIGEST].tolist() == [sample.digest() if safe else 0 for sample in encoded]

@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.store.crashing import Source, age, check_finished, contents
+from tests.store.crashing import Source, age, check_finished, contents, shard_hashes
 from tests.store.history import History, Killed, decodes_noted_in
 
 from flatout.errors import TooManyBadError
@@ -104,6 +104,66 @@ def open_labels(settings_: dict[str, Any]) -> dict[str, Any]:
 
 class TestAfterACut:
     """What another run finds: finished shards are used, and only as far as they are true."""
+
+    def test_samples_of_another_form_than_the_committed_ones(self, source: Source, tmp_path: Path) -> None:
+        """Every file is made anew with more values: what is finished of that is not made twice."""
+        source.add(range(12))
+        config = source.settings(tmp_path / "store")
+        run(config)
+        for number in range(12):
+            key = f"s{number:04d}.npy"
+            values = np.random.default_rng(number).random(40, dtype=np.float32)
+            np.save(source.folder / key, values)
+            age(source.folder / key, 1)
+            source.model[key] = values.tolist(), source.model[key][1]
+        with cut_off_after_receipts(2):
+            run(config, cut_off_at=1000)
+        told = Told()
+        DataPreprocessor(config).run(progress=told)
+        assert any("continuing: 2 of" in text for text in told.texts)
+        check_finished(tmp_path / "store", source.model)
+
+    def test_files_just_written_give_the_same_shards_after_a_cut(
+        self, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They are known by content first, and by time when the run goes on."""
+        source.add(range(12))
+        whole = tmp_path / "whole"
+        run(source.settings(whole))
+        now_s = max(path.stat().st_mtime for path in source.folder.glob("*.npy")) + 1
+        clock = SimpleNamespace(time_ns=lambda: int(now_s * 1e9))
+        monkeypatch.setattr("flatout.source.look.time", clock)
+        config = source.settings(tmp_path / "store")
+        with cut_off_after_receipts(2):
+            run(config, cut_off_at=1000)
+        now_s += 60
+        told = Told()
+        DataPreprocessor(config).run(progress=told)
+        assert any("continuing: 2 of" in text for text in told.texts)
+        assert shard_hashes(tmp_path / "store") == shard_hashes(whole)
+        check_finished(tmp_path / "store", source.model)
+
+    def test_a_row_that_moved_is_made_again_after_a_cut(self, source: Source, tmp_path: Path) -> None:
+        """Though its file is then what it was when the run was planned."""
+        source.add(range(12))
+        config = source.settings(tmp_path / "store", checksum=True)
+        read, good = files._read, (source.folder / "s0001.npy").read_bytes()
+        num_reads = [0]
+
+        def torn(descriptor: int, size: int) -> bytes:
+            found = read(descriptor, size)
+            num_reads[0] += found == good
+            if found == good and num_reads[0] == 3:  # after its form was looked at, and its content
+                source.add([1], seed=5)
+                return (source.folder / "s0001.npy").read_bytes()
+            return found
+
+        with pytest.MonkeyPatch.context() as patch, cut_off_after_receipts(3):
+            patch.setattr(files, "_read", torn)
+            run(config, cut_off_at=1000)
+        source.add([1])
+        run(config)
+        check_finished(tmp_path / "store", source.model)
 
     def test_a_changed_manifest_keeps_what_is_finished(self, source: Source, tmp_path: Path) -> None:
         source.add(range(12))

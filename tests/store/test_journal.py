@@ -99,15 +99,15 @@ def test_what_was_noted_is_found(tmp_path: Path, written: Journal) -> None:
     assert len(rows) == 6
 
 
-def test_rows_are_kept_as_they_are_without_those_that_nobody_knows() -> None:
+def test_rows_are_kept_as_they_are_without_those_that_gave_no_sample() -> None:
     hashes = np.array([1, 2, 2**64 - 1, 4], np.uint64)
     sights = Sights.of([("a", 1, 2, 2**64 - 5, True), NO_SIGHT, ("b", 0, 0, 0, False), ("c", 1, 2, 3, False)])
     made = MadeRows.of(hashes, sights)
     again = MadeRows.from_json(json.loads(json.dumps(made.to_json())))
     for rows in (made, again):
-        assert rows.key_hashes.tolist() == [1, 4]
-        assert rows.fingerprints.tolist() == [2**64 - 5, 3]
-        assert rows.by_content.tolist() == [True, False]
+        assert rows.key_hashes.tolist() == [1, 2**64 - 1, 4]
+        assert rows.fingerprints.tolist() == [2**64 - 5, 0, 3]  # 0: it changed while it was read
+        assert rows.by_content.tolist() == [True, False, False]
     assert sights.num_moved == 1
     assert len(MadeRows.of(hashes, None).key_hashes) == 0
     with pytest.raises(ValueError, match="torn"):

@@ -126,15 +126,17 @@ def plan_bare(job: Job) -> Work:
         kept = SlabColumn(slabs)
         sights: list[Sight] = []
         made: list[tuple[Row, Array]] = []
+        found_files = sighter.found()
         with ThreadPoolExecutor(1) as disk:
             for row in rows:
                 if job.is_safe:
-                    row.found = sighter.found()
+                    row.found = found_files
                 for _, sample in make_samples(found.maker, row):
                     made += [(row, np.asarray(array, order="C")) for array in sample.values()]
                 if len(made) * made[-1][1].nbytes >= TOGETHER_BYTES or row is rows[-1]:
                     if job.is_safe:
-                        sights += [sighter.sight(each) for each, _ in made]
+                        sights += sighter.sights([each for each, _ in made], found_files)
+                        found_files = sighter.found()
                     for each, array in made:
                         if job.is_safe:
                             _know(each.key, array)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from flatout.source.settle import settle_fields as settle_fields
     from flatout.source.settle import stored_fields as stored_fields
     from flatout.source.sight import NO_SIGHT as NO_SIGHT
+    from flatout.source.sight import Found as Found
     from flatout.source.sight import Sight as Sight
     from flatout.source.sight import Sighter as Sighter
     from flatout.source.sight import Sights as Sights
@@ -71,6 +72,7 @@ _HOMES = {
     "make_sighter": "scan",
     "scan_rows": "scan",
     "NO_SIGHT": "sight",
+    "Found": "sight",
     "Sight": "sight",
     "Sighter": "sight",
     "Sights": "sight",

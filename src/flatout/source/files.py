@@ -58,6 +58,13 @@ class SourceFile:
     def _is_folder(self) -> bool:
         return self.path.is_dir() if self.state is None else stat.S_ISDIR(self.state.st_mode)
 
+    def stat(self) -> os.stat_result:
+        """The state of the file, or of the tar around it, now."""
+        try:
+            return os.stat(self.place)  # noqa: PTH116
+        except OSError as error:
+            raise SampleError("find", f"{self.path}: {error.strerror or error}") from error
+
     def read_bytes(self, limits: Limits) -> bytes:
         """The raw bytes, at most `limits.max_sample_bytes` of them."""
         try:

@@ -15,6 +15,7 @@ from blake3 import blake3
 
 from flatout.errors import SampleError
 from flatout.source.files import SourceFile, hash_file
+from flatout.source.identity import hash_key, hash_texts
 from flatout.source.pair import is_half, names_of
 from flatout.source.paths import find_path
 from flatout.types import Array, Limits
@@ -153,9 +154,17 @@ class Looker:
         Raises:
             OSError, SampleError: they are not there.
         """
+        return look_behind(cell, *self.find(cell), self.by_content)
+
+    def find(self, cell: Any) -> tuple[str, os.stat_result]:
+        """The file, folder or tar behind a cell, and its state.
+
+        Raises:
+            OSError, SampleError: it is not there.
+        """
         if isinstance(cell, SourceFile):
-            return look_behind(cell, str(cell.path), os.stat(cell.path), self.by_content)  # noqa: PTH116
-        return look_behind(cell, *find_path(str(cell), self.base, self.allow_outside), self.by_content)
+            return str(cell.place), os.stat(cell.place)  # noqa: PTH116
+        return find_path(str(cell), self.base, self.allow_outside)
 
 
 def look_behind(cell: Any, path: str, state: os.stat_result, by_content: bool) -> Seen:
@@ -184,7 +193,12 @@ def is_as_found(path: str, size: int, mtime_ns: int) -> bool:
 
 def file_hash(digest: int, text: str) -> int:
     """64 bits of a row's values (their digest) and of what is known of its files; never 0."""
-    return int.from_bytes(blake3(f"{digest}|{text}".encode()).digest(length=8), "little") or 1
+    return hash_key(f"{digest}|{text}") or 1
+
+
+def file_hashes(texts: Iterable[str]) -> Array:
+    """The same of many rows, each `digest|text`."""
+    return np.maximum(hash_texts(texts), 1)
 
 
 def _files(path: str, state: os.stat_result) -> Iterable[tuple[str, os.stat_result]]:

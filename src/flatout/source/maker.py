@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -99,7 +98,7 @@ class FieldsMaker:
         if isinstance(value, SourceFile):
             file = value
             if row.found is not None:
-                row.found.note(file, str(file.place), os.stat(file.place))  # noqa: PTH116
+                row.found.note(file, str(file.place), file.stat())
         else:
             file = self._resolve(row, value, column)
         decoded = find_decoder(kind, file.suffix, self._added)(file, self.limits)
@@ -163,10 +162,7 @@ class TransformMaker:
         values = {"key": row.key, **row.values}
         for column in self.path_columns:
             if isinstance(values.get(column), str):
-                path, state = find_path(values[column], self.base_path, self.allow_outside)
-                if row.found is not None:
-                    row.found.note(values[column], path, state)
-                values[column] = path
+                values[column] = find_path(values[column], self.base_path, self.allow_outside)[0]
         return as_samples(self._function(values, **self.params))
 
     def path_of(self, row: Row) -> str:

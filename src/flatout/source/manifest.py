@@ -79,14 +79,8 @@ class Manifest:
         """These rows as keys and Python values: None for null, ListCell for lists, SourceFile for members."""
         return self.block(indices).rows()
 
-    def block(
-        self, indices: Sequence[int] | NDArray[np.integer[Any]], digested: Sequence[str] | None = None
-    ) -> RowBlock:
-        """The same as columns.
-
-        Args:
-            digested: columns of which each row's digest is wanted.
-        """
+    def block(self, indices: Sequence[int] | NDArray[np.integer[Any]], digests: Sequence[int] = ()) -> RowBlock:
+        """The same as columns, with these digests."""
         picked = np.asarray(indices, np.int64)
         table = self.table.take(pa.array(picked)) if self.table.num_columns else self.table
         columns = {name: table[name].to_pylist() for name in table.column_names}
@@ -98,8 +92,7 @@ class Manifest:
         if self.lists is not None:
             cells = [self.lists.cells(at) for at in picked.tolist()]
             columns |= {name: [each[name] for each in cells] for name in self.lists.names}
-        digests = [] if digested is None else self.digests(digested, picked).tolist()
-        return RowBlock(self.keys.take(pa.array(picked)).to_pylist(), columns, digests)
+        return RowBlock(self.keys.take(pa.array(picked)).to_pylist(), columns, list(digests))
 
     def cells(self, column: str, indices: Sequence[int] | NDArray[np.integer[Any]]) -> list[Any]:
         """What these rows hold in a path column: None for no path, SourceFile for members of a tar."""

@@ -110,10 +110,12 @@ def scan_rows(
     return states
 
 
-def make_sighter(manifest: Manifest, columns: Sequence[str], *, allow_outside: bool, checksum: bool) -> Sighter:
+def make_sighter(
+    manifest: Manifest, columns: Sequence[str], *, allow_outside: bool, checksum: bool, is_early: bool = False
+) -> Sighter:
     """What looks at the files of rows that are made, by the same rules as `scan_rows`."""
     look, names = _looker(manifest, columns, allow_outside, checksum)
-    return Sighter(look, tuple(names), manifest.cycle_columns)
+    return Sighter(look, tuple(names), manifest.cycle_columns, is_early)
 
 
 def _looker(

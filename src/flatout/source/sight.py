@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from stat import S_ISREG
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from flatout.errors import SampleError
-from flatout.source.look import Cells, Files, Looker, Seen, file_hash, is_as_found, look_behind, settled_ns
+from flatout.source.look import Cells, Files, Looker, Seen, file_hashes, is_as_found, look_behind, settled_ns
 from flatout.source.pair import is_half
 from flatout.types import Array, Row
 
@@ -66,7 +67,7 @@ class Found:
 
     def __init__(self, by_content: bool = False) -> None:
         self._by_content = by_content
-        self._settled_ns = -1 if by_content else settled_ns()
+        self._settled_ns = settled_ns()
         self._seen: dict[Any, tuple[str, int, int] | Seen] = {}
         self._unchanged: set[Any] = set()
 
@@ -78,12 +79,15 @@ class Found:
                 self._seen[cell] = Seen(path)
             return
         is_plain = S_ISREG(state.st_mode) and type(cell) is str and not is_half(path)
-        if is_plain and mtime_ns <= self._settled_ns:
+        if is_plain and mtime_ns <= self._settled_ns and not self._by_content:
             self._seen[cell] = path, state.st_size, mtime_ns
             return
-        seen = look_behind(cell, path, state, self._by_content)
-        if seen.mtime_ns > self._settled_ns and seen.contents is None:
-            seen = look_behind(cell, path, state, by_content=True)
+        try:
+            seen = look_behind(cell, path, state, self._by_content)
+            if seen.mtime_ns > self._settled_ns and seen.contents is None:
+                seen = look_behind(cell, path, state, by_content=True)
+        except OSError as error:
+            raise SampleError("find", f"{path}: {error.strerror or error}") from error
         self._seen[cell] = seen
 
     def confirm(self, cell: Any) -> None:
@@ -93,6 +97,13 @@ class Found:
     def of(self, cell: Any) -> tuple[str, int, int] | Seen | None:
         """Path, size and time of a plain file that has settled, more of others; None: nobody has found it."""
         return self._seen.get(cell)
+
+    def path_of(self, cell: Any) -> str:
+        """Where it was found, else what it is called."""
+        seen = self._seen.get(cell)
+        if seen is None:
+            return str(getattr(cell, "name", cell))
+        return seen.path if isinstance(seen, Seen) else seen[0]
 
     def is_same(self, cell: Any, path: str, size: int, mtime_ns: int) -> bool:
         """Whether a plain file is now as it was when it was found, or was when it had been read."""
@@ -108,25 +119,38 @@ class Sighter:
     """Of the paths that a row's samples depend on."""
     cycle_columns: tuple[str, ...] = ()
     """Those of them that may hold times instead."""
+    is_early: bool = False
+    """Whether all files of a row are noted before it is made: code that is not ours reads them as it likes."""
 
     def found(self) -> Found:
         """What rows need that are to be sighted."""
         return Found(self.looker.by_content)
 
-    def sight(self, row: Row) -> Sight:
-        """What is to be recorded of a row that was made: 2 us for a plain file."""
-        found = row.found
-        assert found is not None  # whoever sights a row has given it one
-        if len(self.columns) == 1:
-            cell = row.values.get(self.columns[0])
-            seen = found.of(cell)
-            if type(seen) is tuple:
-                path, size, mtime_ns = seen
-                is_same = found.is_same(cell, path, size, mtime_ns)
-                name = os.path.basename(path)  # noqa: PTH119
-                stamp = file_hash(row.digest, f"{name},0,{size},{mtime_ns};") if is_same else 0
-                return path, size, mtime_ns, stamp, False
-        return self._sight_of_any(row, found)
+    def note(self, row: Row, found: Found) -> None:
+        """Note what a row's cells name; what cannot be found is its maker's to tell."""
+        for column in self.columns:
+            if (cell := self._cell(row, column)) is not None:
+                with suppress(OSError, SampleError):
+                    found.note(cell, *self.looker.find(cell))
+
+    def sights(self, rows: Sequence[Row], found: Found) -> list[Sight]:
+        """What is to be recorded of rows that were made: 1.3 us for one of a plain file, one by one 2.4."""
+        sights: list[Sight] = [NO_SIGHT] * len(rows)
+        plain: list[tuple[int, str, int, int]] = []
+        texts: list[str] = []
+        column = self.columns[0] if len(self.columns) == 1 else None
+        for at, row in enumerate(rows):
+            cell = None if column is None else row.values.get(column)
+            seen = None if cell is None else found.of(cell)
+            if type(seen) is not tuple or not found.is_same(cell, *seen):
+                sights[at] = self._sight_of_any(row, found)
+                continue
+            path, size, mtime_ns = seen
+            plain.append((at, path, size, mtime_ns))
+            texts.append(f"{row.digest}|{_name(path)},0,{size},{mtime_ns};")
+        for (at, *numbers), fingerprint in zip(plain, file_hashes(texts).tolist(), strict=True):
+            sights[at] = (*numbers, fingerprint, False)
+        return sights
 
     def _sight_of_any(self, row: Row, found: Found) -> Sight:
         cells = tuple(self._cell(row, column) for column in self.columns)
@@ -134,8 +158,7 @@ class Sighter:
             seen = [None if cell is None else self._see(found, cell) for cell in cells]
             files = Files.of(self._alike(cells, seen), self.looker.order or range(len(cells)))
         except (OSError, SampleError):  # gone, or not what it was
-            path = next((str(getattr(cell, "name", cell)) for cell in cells if cell is not None), "")
-            return path, 0, 0, 0, False
+            return next((found.path_of(cell) for cell in cells if cell is not None), ""), 0, 0, 0, False
         by_content = self.looker.by_content or files.contents is not None
         return files.path, files.size, files.mtime_ns, files.fingerprint(row.digest), by_content
 
@@ -150,11 +173,12 @@ class Sighter:
     def _see(self, found: Found, cell: Any) -> Seen:
         """A cell's files as they were before they were read, if they are the same now."""
         before = found.of(cell)
-        if before is None:  # nobody has read them
-            return self.looker.see(cell)
+        if before is None and not self.is_early:  # a maker of ours notes all that it reads: nobody has read it
+            found.note(cell, *self.looker.find(cell))
+            before = found.of(cell)
         if isinstance(before, tuple) and found.is_same(cell, *before):
             path, size, mtime_ns = before
-            return Seen(path, size, mtime_ns, f"{os.path.basename(path)},0,{size},{mtime_ns};")  # noqa: PTH119
+            return Seen(path, size, mtime_ns, f"{_name(path)},0,{size},{mtime_ns};")
         if (
             isinstance(before, Seen)
             and replace(self.looker, by_content=False).see(cell).stamps == before.stamps
@@ -174,6 +198,12 @@ class Sighter:
             by_content.see(cell) if each is not None and each.contents is None else each
             for cell, each in zip(cells, seen, strict=True)
         ]
-        if [each and each.stamps for each in alike] != [each and each.stamps for each in seen]:
+        plain = replace(self.looker, by_content=False)  # once more: it takes a while to hash a large file
+        if any(each and plain.see(cell).stamps != each.stamps for cell, each in zip(cells, seen, strict=True)):
             raise SampleError("find", "a file changed after it was read")
         return alike
+
+
+def _name(path: str) -> str:
+    """The last part; of a plain text a fifth of what `basename` takes."""
+    return path.rpartition("/")[2] if os.sep == "/" else os.path.basename(path)  # noqa: PTH119

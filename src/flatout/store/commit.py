@@ -59,10 +59,11 @@ def commit(
         journal.discard(folder)
         return before.meta  # type: ignore[return-value, union-attr]  # _is_same has seen it
     readers = open_shards(folder, fields, live_shards)
-    with ThreadPoolExecutor(1) as beside:  # in memory alone: files are written in one order, by one thread
+    with ThreadPoolExecutor(2) as beside:  # in memory alone: files are written in one order, by one thread
         image = beside.submit(view_image, fields, readers, samples, splits)
+        hashed = beside.submit(content_hash, samples["key"], samples["digest"].to_numpy())
         index, index_hash = write_index(folder, samples)
-        identity = content_hash(samples["key"], samples["digest"].to_numpy())
+    identity = hashed.result()
     replace_companion(folder, VIEW, image.result())
     write_quarantine(folder, bad)
     facts = json.dumps({**stats, "content_hash": identity}, indent=1) + "\n"
@@ -124,10 +125,12 @@ def read_quarantine(folder: Path) -> dict[str, str]:
 
 def _split_codes(names: Any) -> tuple[tuple[str, ...], Array]:
     """Split names in a fixed order, and each row's number among them."""
-    texts = np.asarray(names).astype(str)
+    texts = np.asarray(names).astype(str, copy=False)
     ordered = split_order(np.unique(texts).tolist())
-    number = {name: at for at, name in enumerate(ordered)}
-    return tuple(ordered), np.array([number[name] for name in texts.tolist()], dtype=np.int8)
+    codes = np.zeros(len(texts), np.int8)
+    for at, name in enumerate(ordered):
+        codes[texts == name] = at
+    return tuple(ordered), codes
 
 
 def split_order(names: Iterable[str]) -> list[str]:

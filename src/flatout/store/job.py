@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from flatout.store.division import divide, divide_items, keep_in_train, recorded
 from flatout.store.field_parts import code_params, field_parts
 from flatout.store.fingerprint import Fingerprint, fingerprint_callable, fingerprint_settings
 from flatout.store.task import Task
-from flatout.types import Array, Limits
+from flatout.types import Array, Limits, RowBlock
 
 KEPT = frozenset({*SourceSettings.model_fields, *PrepareSettings.model_fields} - {"preprocessed_data_dir"})
 """Settings that a store keeps."""
@@ -60,6 +60,8 @@ class Job:
     """What was guessed, in plain words."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What the store keeps of the config, to find the sources again."""
+    reads_any: bool = False
+    """Whether code that is not ours reads the rows' files, and may read any of them."""
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -96,6 +98,7 @@ def job_from_config(config: Config, known_classes: Mapping[str, Sequence[str]] |
         sections=sections,
         fingerprint=fingerprint,
         columns=manifest.columns if _reads_any(config, fields) else value_columns(fields, manifest),
+        reads_any=_reads_any(config, fields),
         splits=division.splits,
         groups=division.groups,
         sys_path=sys_path,
@@ -158,11 +161,26 @@ def job_from_dataset(dataset: Any, config: Config, recorded: Mapping[str, Any] |
     )
 
 
-def row_task(job: Job, number: int, positions: Array) -> Task:
-    """The task of making these manifest rows; rows are read as they are sent."""
-    return Task(
-        number, len(positions), lambda start, stop: job.manifest.block(positions[start:stop], job.columns)
-    )
+Digests = Callable[[Array], list[int]]
+"""Manifest positions in, a hash of each row's values out."""
+
+
+def row_digests(job: Job) -> Digests:
+    """What tells rows apart by their values; lists are read and hashed once, in their order."""
+    if job.manifest.lists is None:
+        return lambda positions: job.manifest.digests(job.columns, positions).tolist()
+    digests = job.manifest.digests(job.columns)
+    return lambda positions: digests[positions].tolist()
+
+
+def row_task(job: Job, number: int, positions: Array, digests: Digests | None = None) -> Task:
+    """The task of making these manifest rows; rows are read as they are sent, with digests where wanted."""
+
+    def rows(start: int, stop: int) -> RowBlock:
+        some = positions[start:stop]
+        return job.manifest.block(some, [] if digests is None else digests(some))
+
+    return Task(number, len(positions), rows)
 
 
 def resolve_classes(

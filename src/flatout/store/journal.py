@@ -70,11 +70,11 @@ class MadeRows:
 
     @classmethod
     def of(cls, key_hashes: Array, sights: Sights | None) -> MadeRows:
-        """Of a task's rows; those that gave no sample, or changed meanwhile, are left out."""
+        """Of a task's rows that gave samples; of those that changed meanwhile with 0, which matches nothing."""
         if sights is None:
             return cls.from_json({})
-        is_known = sights.fingerprints != 0
-        return cls(key_hashes[is_known], sights.fingerprints[is_known], sights.by_content[is_known])
+        is_made = sights.sizes >= 0
+        return cls(key_hashes[is_made], sights.fingerprints[is_made], sights.by_content[is_made])
 
     def to_json(self) -> dict[str, str]:
         """17 bytes a row; as JSON's own numbers they would take twice as many, and ten times as long."""

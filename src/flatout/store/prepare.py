@@ -23,7 +23,7 @@ from flatout.store.commit import commit
 from flatout.store.engine import Engine, count_workers, make_engine
 from flatout.store.files import remove_leftovers
 from flatout.store.fingerprint import explain_difference
-from flatout.store.job import Job, row_task
+from flatout.store.job import Job, row_digests, row_task
 from flatout.store.journal import Journal, MadeRows
 from flatout.store.limits import check_bad_fraction, disk_errors
 from flatout.store.lock import locked
@@ -191,7 +191,11 @@ class _Prepare:
             positions = finder.positions(hashes)
             is_known[positions[positions >= 0]] = True
             content[positions[(positions >= 0) & table["by_content"].to_numpy()]] = True
-        is_known[np.flatnonzero(~is_known)[:NUM_PROBED]] = True
+        others = np.flatnonzero(~is_known)
+        if self._options.only_rows is not None:
+            allowed = np.fromiter(self._options.only_rows, np.uint64, len(self._options.only_rows))
+            others = others[np.isin(job.key_hashes[others], allowed)]
+        is_known[others[:NUM_PROBED]] = True
         rows = np.flatnonzero(is_known)
         return scan_rows(
             job.manifest,
@@ -238,7 +242,8 @@ class _Prepare:
         todo = {n: plan.positions(n) for n in plan.task_numbers() if n not in journal.receipts}
         if len(retry):
             todo[1 + max(plan.task_numbers()[-1], *journal.receipts)] = retry
-        tasks = [row_task(job, number, positions) for number, positions in todo.items()]
+        digests = row_digests(job)
+        tasks = [row_task(job, number, positions, digests) for number, positions in todo.items()]
         self._num_continued = sum(receipt.num_rows for receipt in done)
         self._progress.begin("prepare", sum(task.num_rows for task in tasks))
         bad: list[BadRow] = []
@@ -287,6 +292,7 @@ class _Prepare:
                 job.columns,
                 allow_outside=self._config.allow_outside_base,
                 checksum=self._config.checksum,
+                is_early=job.reads_any,
             ),
         )
 

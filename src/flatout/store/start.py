@@ -73,8 +73,8 @@ class Planner:
         """Continue an earlier run if its plan is what would be planned now, and what it made is current."""
         if journal is None or not self._can_use(journal):
             return None
-        head = journal.head
-        if self._adopted(version, journal) != (*head.adopted, *journal.shards()):
+        head, finished = journal.head, (*journal.head.adopted, *journal.shards())
+        if self._current(None, journal, finished) != finished:  # by itself: the version may have another form
             return None
         version = with_shards(self._folder, version, journal, head.adopted)
         kept, positions, todo = self._compare(version)
@@ -122,6 +122,12 @@ class Planner:
         """
         named = {shard.file for shard in version.shards} if version is not None else set()
         shards = [s for s in (*journal.head.adopted, *journal.shards()) if s.file not in named]
+        return self._current(version, journal, shards)
+
+    def _current(
+        self, version: Version | None, journal: Journal, shards: Sequence[ShardMeta]
+    ) -> tuple[ShardMeta, ...]:
+        """Those of a journal's shards that are up to date as a whole, beside a version of the same form."""
         grown = with_shards(self._folder, version, journal, shards)
         if grown is None or grown is version:
             return ()
@@ -140,7 +146,8 @@ class Planner:
         return extends(self._job, {spec.name: spec.classes for spec in head.fields if spec.classes})
 
     def _plan(self, todo: Array, fields: Sequence[FieldSpec], per_shard: int, first_task: int) -> Plan:
-        probed, fingerprint = self._states.fingerprints[todo[:NUM_PROBED]], self._job.fingerprint.digest
+        # By their times: whether contents count, too, changes with the time since they were written.
+        probed, fingerprint = self._states.stamps[todo[:NUM_PROBED]], self._job.fingerprint.digest
         return make_plan(todo, probed, self._job.key_hashes, fields, fingerprint, per_shard, first_task)
 
     def _compare(self, version: Version | None) -> tuple[Array, Array, Array]:

@@ -14,7 +14,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from flatout.errors import SampleError
-from flatout.source import NO_SIGHT, SampleMaker, Sight, Sighter, Sights, hash_key
+from flatout.source import NO_SIGHT, Found, SampleMaker, Sight, Sighter, Sights, hash_key
 from flatout.store.block import LEAST_ROWS, EncodedBlock, are_plain, encode_block
 from flatout.store.column import Slabs
 from flatout.store.making import PASSED, Made, make_samples, row_failure
@@ -167,6 +167,7 @@ class ShardTask:
         maker, barred, sighter = self._setup.maker, self._barred, self._setup.sighter
         is_made = False
         found = None if sighter is None else sighter.found()
+        early = sighter if sighter is not None and sighter.is_early else None
         first, self._num_rows = self._num_rows, self._num_rows + len(rows)
         # Two looks at a clock for each row would cost 1 us of it: "make" is all that is nothing else.
         started_ns, other_ns = perf_counter_ns(), 0
@@ -181,6 +182,8 @@ class ShardTask:
                 self._bad.append((position, barred[row.key]))
                 continue
             row.found = found
+            if early is not None and found is not None:
+                early.note(row, found)
             try:
                 samples = make_samples(maker, row)
                 is_made = True
@@ -196,10 +199,19 @@ class ShardTask:
         if is_made:
             at_row(-1)
         self._encode_made(at_row)
-        if sighter is not None:  # of all rows together: between two decodes every call finds cold caches
-            with self._clock.span("look"):
-                failed = {row.key for _, row in self._bad}
-                self._sights += [NO_SIGHT if row.key in failed else sighter.sight(row) for row in rows]
+        if sighter is not None and found is not None:
+            at_row(-1)  # no row's fault either
+            with self._clock.span("look"):  # of all together: between two decodes every call finds cold caches
+                self._sights += self._look_at(sighter, rows, found, first)
+
+    def _look_at(self, sighter: Sighter, rows: Sequence[Row], found: Found, first: int) -> list[Sight]:
+        """What is to be recorded of these rows; nothing of those that failed."""
+        failed = {position - first for position, _ in self._bad}
+        if not failed:
+            return sighter.sights(rows, found)
+        good = [at for at in range(len(rows)) if at not in failed]
+        sights = dict(zip(good, sighter.sights([rows[at] for at in good], found), strict=True))
+        return [sights.get(at, NO_SIGHT) for at in range(len(rows))]
 
     def finish(self) -> Receipt:
         """Write what is left; the receipt is what the journal keeps."""
