@@ -37,7 +37,7 @@ class JournalHead:
     """The first line: which plan this journal belongs to."""
 
     plan: str
-    """Hash of everything that decides the shards' bytes."""
+    """Its hash; see `Plan.digest`."""
     fields: tuple[FieldSpec, ...]
     fingerprint: Mapping[str, Any]
     first_task: int

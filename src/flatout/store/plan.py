@@ -29,7 +29,7 @@ class Plan:
     rows_per_shard: int
     first_task: int
     digest: str
-    """Hash of everything that decides the shards' bytes; equal plans give identical shards."""
+    """Hash of keys, fields, code and the first rows' files: equal plans give equal shards of equal files."""
 
     @property
     def num_tasks(self) -> int:

@@ -1,6 +1,6 @@
 """Prepare: raw files in, a verified store out. Stop it anywhere; the same call continues.
 
-scan -> compare with what is there -> plan -> make shards (journal) -> commit
+scan what is known -> compare with it -> plan -> make shards, look at their rows (journal) -> commit
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Receipt:
     bad: tuple[BadRow, ...]
     num_rows: int
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Time by stage: make (decode and transform), encode; write and sync, while the next shard is made."""
+    """Time by stage: make (decode, transform), encode, look; write and sync, while the next shard is made."""
     bytes_out: int = 0
     largest_errors: Mapping[str, float] = field(default_factory=dict)
     peak_bytes: int = 0
