@@ -9,9 +9,9 @@ from itertools import combinations
 import numpy as np
 import pyarrow as pa
 import pytest
-from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
 
 from flatout.errors import ManifestError
 from flatout.source import digests
@@ -75,9 +75,9 @@ def test_unknown_columns_are_named() -> None:
 
 def test_the_hash_never_changes() -> None:
     table = pa.table({"file": ["a.wav", "b.wav"], "label": [1, None]})
-    key = blake3(b'["file", "label"]').digest()
-    wanted = [blake3(text, key=key).digest(8) for text in (b"6:sa.wav:2:#1", b"6:sb.wav:-:")]
-    assert digest_rows(table, ["label", "file"]).tobytes() == b"".join(wanted)
+    seed = xxh3_64_intdigest(b'["file", "label"]')
+    wanted = [xxh3_64_intdigest(text, seed) for text in (b"6:sa.wav:2:#1", b"6:sb.wav:-:")]
+    assert digest_rows(table, ["label", "file"]).tolist() == wanted
 
 
 ROW = st.tuples(st.none() | st.text(max_size=3), st.none() | st.integers(-9, 9), st.none() | st.floats())

@@ -27,7 +27,7 @@ from flatout.store.process import WorkerProcess
 from flatout.store.reader import StoreReader
 from flatout.store.shard_file import write_hashed
 from flatout.store.specify import is_finite
-from flatout.store.task import SHARD_BYTES, TOGETHER_BYTES
+from flatout.store.task import SHARD_BYTES, are_enough
 from flatout.types import Array, Row
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def plan_bare(job: Job) -> Work:
                     row.found = found_files
                 for _, sample in make_samples(found.maker, row):
                     made += [(row, np.asarray(array, order="C")) for array in sample.values()]
-                if len(made) * made[-1][1].nbytes >= TOGETHER_BYTES or row is rows[-1]:
+                if are_enough(len(made), len(made) * made[-1][1].nbytes) or row is rows[-1]:
                     if job.is_safe:
                         sights += sighter.sights([each for each, _ in made], found_files)
                         found_files = sighter.found()

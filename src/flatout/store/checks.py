@@ -1,4 +1,4 @@
-"""Checksums: crc32c for samples and tables, xxh3 for shards, blake3 for other files and identities."""
+"""Checksums: crc32c for samples and tables, xxh3 for shards and single identities, blake3 for other files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from blake3 import blake3
 from xxhash import xxh3_128
 
-from flatout.source import hash_file
+from flatout.source import hash_file, hash_key
 from flatout.types import Array
 
 BLOCK_BYTES = 65536
@@ -95,7 +95,7 @@ def sample_digest(parts: Mapping[str, str]) -> int:
 
 def text_digest(parts: Iterable[str]) -> int:
     """The same from `field,dtype,shape,crc` of each field, in order of name."""
-    return int.from_bytes(blake3(";".join(parts).encode()).digest(length=8), "little")
+    return hash_key(";".join(parts))
 
 
 def content_hash(keys: Any, digests: Array) -> str:

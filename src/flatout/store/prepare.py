@@ -316,7 +316,8 @@ class _Prepare:
         fields = start.fields
         old_shards = start.version.shards if start.version is not None else ()
         new_shards = [shard for receipt in receipts for shard in receipt.shards]
-        made_at = finder.positions(row_hashes(made))
+        planned = [start.plan.positions(r.task) for r in receipts if r.task in start.plan.task_numbers()]
+        made_at = finder.positions(row_hashes(made), np.concatenate([np.empty(0, np.int64), *planned]))
         samples = with_records(made, made_at, row_table(job.key_hashes, states))
         if start.version is not None and len(start.kept):
             lasting = row_table(job.key_hashes, states, lasting=True)

