@@ -99,7 +99,7 @@ def without_times(receipt: Receipt) -> Receipt:
 @given(
     made=st.one_of(st.lists(SEED.map(sample_of), min_size=4, max_size=12), st.lists(Made, max_size=12)),
     cuts=st.integers(1, 12),
-    together=st.sampled_from([1, 300, tasks.TOGETHER_BYTES]),
+    together=st.sampled_from([1, 75, 300, tasks.TOGETHER_BYTES]),
     seal=st.sampled_from([150, 400, tasks.SEAL_BYTES]),
     allowed=st.sampled_from([frozenset(), frozenset({"x"})]),
     slab=st.sampled_from([64, 128, 256, 1024]),
@@ -113,6 +113,7 @@ def test_a_task_with_blocks_gives_what_one_without_gives(
         with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
             patch.setattr(tasks, "LEAST_ROWS", least)
             patch.setattr(tasks, "TOGETHER_BYTES", together)
+            patch.setattr(tasks, "MOST_TOGETHER_BYTES", 4 * together)
             patch.setattr(tasks, "SEAL_BYTES", seal)
             if least == 4:
                 patch.setattr(column, "SMALL_BYTES", 1)

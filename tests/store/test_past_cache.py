@@ -62,7 +62,7 @@ def test_pieces_are_the_same_bytes_from_aligned_memory(sizes: list[int]) -> None
         found += bytes(piece)
         lengths.append(len(piece))
     assert found == b"".join(buffers)
-    assert all(length == PIECE_BYTES for length in lengths[:-1])
+    assert all(length % BLOCK_BYTES == 0 for length in lengths[:-1])  # a buffer may be aligned by chance
 
 
 @pytest.mark.parametrize("size", SIZES)

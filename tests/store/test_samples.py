@@ -90,6 +90,20 @@ def test_rows_are_found_by_hash(known: list[int], asked: list[int], data: Any) -
     assert found == [known.index(value) if value in known else -1 for value in asked]
 
 
+@given(
+    known=st.lists(st.integers(0, 2**64 - 1), unique=True, min_size=1, max_size=9),
+    asked_at=st.lists(st.integers(0, 8), max_size=9),
+    likely=st.none() | st.lists(st.integers(0, 8), max_size=9),
+)
+def test_a_guess_never_changes_what_is_found(
+    known: list[int], asked_at: list[int], likely: list[int] | None
+) -> None:
+    finder = RowFinder(np.array(known, np.uint64), known)
+    positions = np.array(asked_at, np.int64) % len(known)
+    guess = positions if likely is None else np.array(likely, np.int64) % len(known)
+    assert finder.positions(np.array(known, np.uint64)[positions], guess).tolist() == positions.tolist()
+
+
 def test_two_keys_of_one_hash_are_refused_by_name() -> None:
     with pytest.raises(ManifestError, match="'b' and 'd' have the same 64-bit hash"):
         RowFinder(np.array([5, 7, 6, 7], np.uint64), pa.array(["a", "b", "c", "d"]))

@@ -184,7 +184,7 @@ def test_no_row_is_under_way_while_a_full_shard_is_written(
 ) -> None:
     """A slow disk must not look like a row that takes too long."""
     monkeypatch.setattr(tasks, "SEAL_BYTES", 100)
-    monkeypatch.setattr(tasks, "TOGETHER_BYTES", 1)
+    monkeypatch.setattr(tasks, "MOST_TOGETHER_BYTES", 1)
     heard: list[int] = []
     while_written: list[int] = []
     put = ShardWriter.put
@@ -294,7 +294,7 @@ def test_bad_rows_come_in_the_order_of_the_rows_whichever_step_refused_them(tmp_
 def test_a_large_sample_is_encoded_while_its_row_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "TOGETHER_BYTES", 100)
+    monkeypatch.setattr(tasks, "MOST_TOGETHER_BYTES", 100)
     named: list[int] = []
     encoded_at: list[int] = []
     task = ShardTask(setup_of(tmp_path), 0)
@@ -305,6 +305,16 @@ def test_a_large_sample_is_encoded_while_its_row_is_named(
     task.feed([good("a", 10), good("b", 100), good("c", 10)], named.append)
     assert encoded_at == [1, 1, -1]  # a with b, which is large; c when all are made
     assert keys_of(tmp_path, task.finish().shards[0]) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "num_bytes", "wanted"),
+    [(1, 1 << 20, True), (7, (1 << 20) - 1, False), (8, 256 << 10, True), (100, (256 << 10) - 1, False)],
+)
+def test_few_large_samples_or_many_small_ones_are_encoded_together(
+    num_rows: int, num_bytes: int, wanted: bool
+) -> None:
+    assert tasks.are_enough(num_rows, num_bytes) is wanted
 
 
 def test_the_next_shard_does_not_outgrow_the_one_that_is_written(

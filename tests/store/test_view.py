@@ -10,9 +10,11 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flatout.store import DataPreprocessor, StoreReader, view
-from flatout.store.view import VIEW, _runs
+from flatout.store.view import VIEW, _fixed_texts, _runs
 
 pytestmark = pytest.mark.usefixtures("few_shards")
 
@@ -188,3 +190,23 @@ def test_runs_of_neighbouring_rows() -> None:
     found = [(run.at, run.shard, run.row, run.count) for run in _runs(shards, rows)]
     assert found == [(0, 0, 0, 2), (2, 0, 3, 1), (3, 1, 4, 2), (5, 0, 6, 1), (6, 0, 5, 1)]
     assert list(_runs(shards[:0], rows[:0])) == []
+
+
+@given(
+    texts=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=9), max_size=12),
+    longest=st.sampled_from(["", "x" * 30, "y" * 500]),
+    cuts=st.tuples(st.integers(0, 12), st.integers(0, 12)),
+)
+def test_keys_are_laid_out_as_numpy_would(texts: list[str], longest: str, cuts: tuple[int, int]) -> None:
+    """Of equal width unless that wastes more than strings of any length do; from any part of a column."""
+    texts = [*texts, longest]
+    first, second = sorted(cuts)
+    column = pa.chunked_array([texts[:first], texts[first:second], texts[second:]], pa.string())
+    for some, wanted in ((column, texts), (column.slice(1), texts[1:])):
+        found, encoded = _fixed_texts(some), [text.encode() for text in wanted]
+        if found.dtype == object:
+            assert found.tolist() == wanted
+        else:
+            assert found.tolist() == np.array(encoded).tolist() == encoded
+    assert (_fixed_texts(pa.chunked_array([["a", "b" * 500]])).dtype == object) is True
+    assert _fixed_texts(pa.chunked_array([["a", "bb"]])).dtype == "S2"

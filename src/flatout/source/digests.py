@@ -14,7 +14,7 @@ from xxhash import xxh3_64_intdigest
 
 from flatout.errors import ManifestError
 from flatout.source.arrow import as_text, join_text, one_piece
-from flatout.source.identity import hash_key
+from flatout.source.identity import hash_text
 from flatout.source.lists import ListColumns
 
 BLOCK_ROWS = 65_536
@@ -36,7 +36,7 @@ def digest_rows(
             raise ManifestError(f"no column '{name}'; there are: {', '.join(table.column_names)}")
     cells = {name: lists.digests(name) for name in names if lists and name in list_names}
     num_rows = len(lists) if lists else table.num_rows
-    seed = hash_key(json.dumps(names))
+    seed = hash_text(json.dumps(names))
     hashes = np.empty(num_rows, np.uint64)
     for start in range(0, num_rows, BLOCK_ROWS):
         end = min(start + BLOCK_ROWS, num_rows)

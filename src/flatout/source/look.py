@@ -15,7 +15,7 @@ from blake3 import blake3
 
 from flatout.errors import SampleError
 from flatout.source.files import SourceFile, hash_file
-from flatout.source.identity import hash_key, hash_texts
+from flatout.source.identity import hash_text, hash_texts
 from flatout.source.pair import is_half, names_of
 from flatout.source.paths import find_path
 from flatout.types import Array, Limits
@@ -193,7 +193,7 @@ def is_as_found(path: str, size: int, mtime_ns: int) -> bool:
 
 def file_hash(digest: int, text: str) -> int:
     """64 bits of a row's values (their digest) and of what is known of its files; never 0."""
-    return hash_key(f"{digest}|{text}") or 1
+    return hash_text(f"{digest}|{text}") or 1
 
 
 def file_hashes(texts: Iterable[str]) -> Array:

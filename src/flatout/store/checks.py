@@ -11,7 +11,7 @@ import numpy as np
 from blake3 import blake3
 from xxhash import xxh3_128
 
-from flatout.source import hash_file, hash_key
+from flatout.source import hash_file, hash_text
 from flatout.types import Array
 
 BLOCK_BYTES = 65536
@@ -95,7 +95,7 @@ def sample_digest(parts: Mapping[str, str]) -> int:
 
 def text_digest(parts: Iterable[str]) -> int:
     """The same from `field,dtype,shape,crc` of each field, in order of name."""
-    return hash_key(";".join(parts))
+    return hash_text(";".join(parts))
 
 
 def content_hash(keys: Any, digests: Array) -> str:

@@ -17,6 +17,8 @@ from flatout.store.files import write_durable_text
 from flatout.types import FieldSpec
 
 FORMAT_VERSION = 1
+IDENTITY = "xxh3-64"
+"""What keys, digests and fingerprints are hashed with. Builds before version 1 was settled had no such line."""
 ROOT = "data_metadata.json"
 SHARD_FOLDER = "shards"
 MAX_ROOT_BYTES = 1 << 30
@@ -94,7 +96,7 @@ def to_text(meta: StoreMeta) -> str:
     """The root's text: head of the document indented, one line a shard, a checksum of all of it."""
     document = asdict(meta)
     shards = document.pop("shards")
-    document = {"format": "flatout-store", "version": FORMAT_VERSION, **document}
+    document = {"format": "flatout-store", "version": FORMAT_VERSION, "identity": IDENTITY, **document}
     document["checksum"] = _checksum(document, shards)
     head = json.dumps(document, indent=1, sort_keys=True)[:-2]
     lines = ",\n  ".join(json.dumps(shard, separators=(",", ":")) for shard in shards)
@@ -163,9 +165,9 @@ def _check_document(path: Path, document: dict[str, Any]) -> Any:
 def _from_document(path: Path, document: dict[str, Any]) -> StoreMeta:
     try:
         shards = _check_document(path, document)
-        if any("blake3" in shard for shard in shards):
+        if document.get("identity") != IDENTITY:
             raise StoreVersionError(
-                f"{path} was made by an early build, before shards were hashed with XXH3; "
+                f"{path} was made by an early build, before keys and samples were hashed with XXH3; "
                 "rebuild the store with 'flatout prepare --force'"
             )
         known = {f.name for f in fields(StoreMeta)}

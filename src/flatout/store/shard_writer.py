@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from flatout.source import hash_texts
+from flatout.source import hash_keys
 from flatout.store import checks, layout, past_cache
 from flatout.store.block import EncodedBlock, are_plain, plain_digests
 from flatout.store.column import Column, SlabColumn, Slabs
@@ -206,7 +206,7 @@ class ShardWriter:
         hashes: Sequence[int] | Array = self._hashes
         digests: Sequence[int] | Array = self._digests
         if self._is_plain:
-            hashes = hash_texts(self._keys)
+            hashes = hash_keys(self._keys)
             digests = plain_digests(self.fields, self._crcs) if self._safe else [0] * len(self)
         known: dict[str, Any] = {
             layout.KEY_HASH: hashes,

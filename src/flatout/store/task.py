@@ -38,8 +38,8 @@ TOGETHER_BYTES = 256 << 10
 TOGETHER_ROWS = 8
 MOST_TOGETHER_BYTES = 1 << 20
 """Samples are checked and encoded together: between two decodes every line of ours finds cold caches. One of
-16 KB takes 33 us alone and 16 in a tight loop; of 164 KB seven at once take 12 us less each than two. Small ones
-no more than fit a core's own cache: 1 MiB of 16 KB each takes 4 us more."""
+16 KB takes 33 us alone and 16 in a tight loop; of 164 KB seven at once take 15 us less each than two. Small
+ones no more than fit a core's own cache: in blocks of 1 MiB one of 16 KB takes 3 us more."""
 MAX_REASON_CHARS = 500
 """Longest reason that is kept of a bad row: a few hundred thousand of them must still fit a journal."""
 

@@ -212,6 +212,7 @@ def test_the_roots_own_keys(name: str) -> None:
         "files",
         "fingerprint",
         "format",
+        "identity",
         "index",
         "index_blake3",
         "num_bad",
@@ -221,7 +222,7 @@ def test_the_roots_own_keys(name: str) -> None:
         "splits",
         "version",
     }
-    assert (root(name)["format"], root(name)["version"]) == ("flatout-store", 1)
+    assert [root(name)[key] for key in ("format", "version", "identity")] == ["flatout-store", 1, "xxh3-64"]
 
 
 def test_the_golden_store_is_read(name: str) -> None:
