@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,8 @@ class Row:
     values: Mapping[str, Any]
     digest: int = 0
     """64 bits of the values that its samples depend on, where somebody wants to know what it was made from."""
+    key_hash: int = 0
+    """The key's, where whoever sends the row knows it."""
     found: Found | None = None
     """Where its maker notes the files that it finds; None: nobody wants to know."""
 
@@ -38,21 +41,24 @@ class RowBlock:
 
     keys: list[str]
     columns: dict[str, list[Any]]
-    digests: list[int]
-    """One a row, or none; see `Row`."""
+    digests: Array | None = None
+    key_hashes: Array | None = None
+    """One a row, where they are known; see `Row`."""
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def __getitem__(self, some: slice) -> RowBlock:
         columns = {name: cells[some] for name, cells in self.columns.items()}
-        return RowBlock(self.keys[some], columns, self.digests[some])
+        numbers = [None if part is None else part[some] for part in (self.digests, self.key_hashes)]
+        return RowBlock(self.keys[some], columns, *numbers)
 
     def rows(self) -> list[Row]:
         names = tuple(self.columns)
         values = [dict(zip(names, cells, strict=True)) for cells in zip(*self.columns.values(), strict=True)]
         values = values if names else [{} for _ in self.keys]
-        return list(map(Row, self.keys, values, self.digests or [0] * len(self.keys)))
+        numbers = (repeat(0) if part is None else part.tolist() for part in (self.digests, self.key_hashes))
+        return list(map(Row, self.keys, values, *numbers))
 
 
 @dataclass(frozen=True, slots=True)

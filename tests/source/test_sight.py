@@ -62,7 +62,7 @@ def sight_of(
     columns = [*manifest.columns]
     sighter = make_sighter(manifest, columns, allow_outside=False, checksum=checksum)
     sighter = pickle.loads(pickle.dumps(sighter))
-    (row,) = manifest.block([at], manifest.digests(columns, np.array([at])).tolist()).rows()
+    (row,) = manifest.block([at], manifest.digests(columns, np.array([at]))).rows()
     row.found = sighter.found()
     maker = FieldsMaker({}, str(manifest.base_path))
     for column in columns:
@@ -233,7 +233,7 @@ def test_members_of_a_tar(tmp_path: Path) -> None:
     sighter = make_sighter(manifest, ["x"], allow_outside=False, checksum=False)
     expected = look.Looker(str(tmp_path), allow_outside=False)
     for member in members:
-        row = Row("k", {"x": member}, 7, sighter.found())
+        row = Row("k", {"x": member}, 7, found=sighter.found())
         row.found.note(member, str(member.place), os.stat(member.place))  # type: ignore[union-attr]  # noqa: PTH116
         files_of_row = expected.at((member,))
         assert sight(sighter, row) == (
@@ -255,7 +255,7 @@ def test_times_of_cycles_are_no_files(tmp_path: Path) -> None:
     manifest = manifest_of(tmp_path, rows, cycle_columns=("y",))
     sighter = make_sighter(manifest, ["x", "y"], allow_outside=False, checksum=False)
     for at, size in ((0, 4), (1, 8)):
-        (row,) = manifest.block([at], manifest.digests(["x", "y"], np.array([at])).tolist()).rows()
+        (row,) = manifest.block([at], manifest.digests(["x", "y"], np.array([at]))).rows()
         row.found = sighter.found()
         assert sight(sighter, row) == scan_of(manifest, at=at)
         assert sight(sighter, row)[1] == size
@@ -265,7 +265,7 @@ def test_rows_without_files_are_known_by_their_values(tmp_path: Path) -> None:
     table = pa.table({"label": ["a", "b", "a"]})
     manifest = Manifest(table, pa.array(["k", "l", "m"], pa.large_string()), tmp_path, ())
     sighter = make_sighter(manifest, ["label"], allow_outside=False, checksum=False)
-    rows = manifest.block([0, 1, 2], manifest.digests(["label"]).tolist()).rows()
+    rows = manifest.block([0, 1, 2], manifest.digests(["label"])).rows()
     for at, row in enumerate(rows):
         row.found = sighter.found()
         states = scan_rows(manifest, ["label"], allow_outside=False, checksum=False, content_rows=None)
@@ -278,7 +278,7 @@ def test_makers_note_what_they_read_before_they_read_it(tmp_path: Path) -> None:
     manifest = manifest_of(tmp_path, [{"file": "a.npy"}])
     sighter = make_sighter(manifest, ["file"], allow_outside=False, checksum=False)
     maker = FieldsMaker({"x": ArrayField(column="file")}, str(tmp_path))
-    (row,) = manifest.block([0], manifest.digests(["file"]).tolist()).rows()
+    (row,) = manifest.block([0], manifest.digests(["file"])).rows()
     row.found = sighter.found()
     maker.make(row)
     assert row.found.of("a.npy") == (str(tmp_path / "a.npy"), 152, NOW_NS - 1000 * 10**9)

@@ -81,7 +81,7 @@ def run(ray: FakeRay, monkeypatch: pytest.MonkeyPatch, timeout_s: float = 2.0) -
     monkeypatch.setattr(cluster, "monotonic", lambda: ray.now)
     engine, pool, rows = RayEngine(2, timeout_s=timeout_s), FakePool(), []
     engine._ray, engine._local = ray, pool  # type: ignore[assignment]
-    tasks = [Task(number, ROWS, lambda start, stop: RowBlock([], {}, [])) for number in range(12)]
+    tasks = [Task(number, ROWS, lambda start, stop: RowBlock([], {})) for number in range(12)]
     receipts = [receipt.task for receipt in engine.run(SimpleNamespace(), tasks, rows.append)]  # type: ignore[arg-type]
     assert sum(rows) == 12 * ROWS
     return sorted(receipts), pool.made

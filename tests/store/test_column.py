@@ -42,7 +42,7 @@ def test_all_that_was_appended_in_order(has_slabs: bool, steps: list[tuple[int, 
     for number, (size, how) in enumerate(steps):
         array = some(size, number)
         room = None if how == "append" else column.room(size)
-        if room is not None:
+        if room is not None and len(room):
             room[:] = array
             array = room
         if how != "dropped":
@@ -104,9 +104,37 @@ def test_an_array_made_at_the_end_comes_next_or_never() -> None:
         column.append(room)
 
 
-@pytest.mark.parametrize("size", [1, SMALL_BYTES - 1, SLAB_BYTES + 1])
-def test_no_room_where_a_copy_is_as_good_or_there_is_none(size: int) -> None:
-    assert SlabColumn(Slabs()).room(size) is None
+@pytest.mark.parametrize(
+    ("size", "most", "wanted"),
+    [
+        (0, 64, None),  # a copy is as good
+        (1, 1, None),
+        (1, SMALL_BYTES - 1, None),
+        (1, SMALL_BYTES, SMALL_BYTES),
+        (LARGE_BYTES, 1, None),
+        (SLAB_BYTES, 1, SLAB_BYTES),
+        (SLAB_BYTES + 1, 1, 0),  # more than a slab has
+        (900_000, 4, 1_800_000),
+    ],
+)
+def test_room_for_as_many_as_a_slab_has(size: int, most: int, wanted: int | None) -> None:
+    room = SlabColumn(Slabs()).room(size, most)
+    assert (None if room is None else len(room)) == wanted
+
+
+def test_room_behind_what_is_there() -> None:
+    column = SlabColumn(Slabs())
+    column.append(some(SLAB_BYTES - 20_000, 1))
+    for _ in range(2):  # the first is never appended
+        room = column.room(8000, 9)
+        assert room is not None
+        assert len(room) == 16_000
+    room[:] = 7
+    column.append(room)
+    rest = column.room(8000, 9)
+    assert rest is not None
+    assert not len(rest)
+    assert bytes_of(column) == some(SLAB_BYTES - 20_000, 1).tobytes() + bytes([7]) * 16_000
 
 
 def test_memory_is_used_again_and_by_one_at_a_time() -> None:

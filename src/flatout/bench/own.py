@@ -10,13 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import psutil
 
 from flatout.bench.cases import CASES
 from flatout.config import Config, load_config
-from flatout.source import SampleMaker, Sight, hash_key, make_sighter, scan_rows
-from flatout.store.checks import crc32c, text_digest
+from flatout.source import SampleMaker, Sight, make_sighter, scan_rows
+from flatout.store import block as blocks
 from flatout.store.column import SlabColumn, Slabs
 from flatout.store.files import sync_file
 from flatout.store.job import Job as PrepareJob
@@ -26,9 +25,8 @@ from flatout.store.prepare import PrepareOptions, prepare
 from flatout.store.process import WorkerProcess
 from flatout.store.reader import StoreReader
 from flatout.store.shard_file import write_hashed
-from flatout.store.specify import is_finite
-from flatout.store.task import SHARD_BYTES, are_enough
-from flatout.types import Array, Row
+from flatout.store.task import SHARD_BYTES
+from flatout.types import Array, FieldSpec, Row
 
 if TYPE_CHECKING:
     from flatout.bench.job import Job
@@ -111,8 +109,8 @@ def plan_bare(job: Job) -> Work:
 
     Files of the size of a shard, written as prepare does; no messages, index, nor anybody to report to. With
     these decoders hardly a way to fill a disk is faster. Safe: also what a store has to know of each sample and
-    file, in tight loops: what each file was when it was read, and whether it still is, whether all numbers are
-    finite, its crc, identity and key, the hash of what is written.
+    file: what each file was when it was read, and whether it still is, whether all numbers are finite, its crc,
+    identity and key, the hash of what is written.
     """
     config = settings(job)
     found = job_from_config(config)
@@ -120,28 +118,32 @@ def plan_bare(job: Job) -> Work:
     rows = found.manifest.rows(range(len(found.manifest))[job.part[0] :: job.part[1]])
     folder = Path(job.out)
     folder.mkdir()
+    ((_, first),) = make_samples(found.maker, rows[0])
+    fields = [FieldSpec(name, "array", array.dtype.name, array.shape) for name, array in first.items()]
+    (row_bytes,) = map(blocks.row_bytes, fields)
+    most = max(1, min(blocks.MOST_ROWS, blocks.MOST_BYTES // row_bytes))
 
     def work() -> dict[str, Any]:
         slabs, synced = Slabs(), []
-        kept = SlabColumn(slabs)
+        kept, block = SlabColumn(slabs), None
         sights: list[Sight] = []
-        made: list[tuple[Row, Array]] = []
         found_files = sighter.found()
         with ThreadPoolExecutor(1) as disk:
-            for row in rows:
+            for at, row in enumerate(rows):
                 if job.is_safe:
                     row.found = found_files
-                for _, sample in make_samples(found.maker, row):
-                    made += [(row, np.asarray(array, order="C")) for array in sample.values()]
-                if are_enough(len(made), len(made) * made[-1][1].nbytes) or row is rows[-1]:
+                if block is None:
+                    room = kept.room(row_bytes, most)
+                    has_room = room is not None and len(room) == most * row_bytes
+                    block = blocks.Block(fields, most, {fields[0].name: room if has_room else None})
+                ((_, sample),) = make_samples(found.maker, row)
+                block.add(at, row, sample)
+                if block.is_full or row is rows[-1]:
                     if job.is_safe:
-                        sights += sighter.sights([each for each, _ in made], found_files)
+                        sights += sighter.sights([each for _, each in block.rows], found_files)
                         found_files = sighter.found()
-                    for each, array in made:
-                        if job.is_safe:
-                            _know(each.key, array)
-                        kept.append(array)
-                    made = []
+                    kept.append(_known(fields, block, job.is_safe))
+                    block = None
                 if kept.num_bytes >= SHARD_BYTES or row is rows[-1]:
                     synced.append(disk.submit(_write_synced, folder / row.key, kept, slabs, job.is_safe))
                     kept = SlabColumn(slabs)
@@ -152,10 +154,15 @@ def plan_bare(job: Job) -> Work:
     return work
 
 
-def _know(key: str, array: Array) -> tuple[bool, int, int]:
-    """What a store has to know of a sample."""
-    digest = text_digest((f"x,{array.dtype.str},{array.shape},{crc32c(array)}",))
-    return is_finite(array), hash_key(key), digest
+def _known(fields: Sequence[FieldSpec], block: blocks.Block, is_safe: bool) -> Array:
+    """The samples of a block; safe: when all is known of them that a store has to know."""
+    (name,) = (spec.name for spec in fields)
+    encoded = block.encode(() if is_safe else (name,), safe=is_safe)
+    if encoded is None:
+        raise RuntimeError("a sample has values that are not finite")
+    if is_safe:
+        blocks.plain_digests(fields, encoded.crcs)
+    return encoded.stored[name]
 
 
 def _write_synced(path: Path, kept: SlabColumn, slabs: Slabs, is_safe: bool) -> None:

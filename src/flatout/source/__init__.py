@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from flatout.source.guess import Guess as Guess
     from flatout.source.guess import guess_fields as guess_fields
     from flatout.source.identity import hash_key as hash_key
-    from flatout.source.identity import hash_keys as hash_keys
     from flatout.source.identity import hash_text as hash_text
     from flatout.source.identity import hash_texts as hash_texts
     from flatout.source.keys import key_hashes as key_hashes
@@ -55,7 +54,6 @@ _HOMES = {
     "Guess": "guess",
     "guess_fields": "guess",
     "hash_key": "identity",
-    "hash_keys": "identity",
     "hash_text": "identity",
     "hash_texts": "identity",
     "key_hashes": "keys",

@@ -79,8 +79,13 @@ class Manifest:
         """These rows as keys and Python values: None for null, ListCell for lists, SourceFile for members."""
         return self.block(indices).rows()
 
-    def block(self, indices: Sequence[int] | NDArray[np.integer[Any]], digests: Sequence[int] = ()) -> RowBlock:
-        """The same as columns, with these digests."""
+    def block(
+        self,
+        indices: Sequence[int] | NDArray[np.integer[Any]],
+        digests: NDArray[np.uint64] | None = None,
+        key_hashes: NDArray[np.uint64] | None = None,
+    ) -> RowBlock:
+        """The same as columns, with these digests and hashes of their keys."""
         picked = np.asarray(indices, np.int64)
         table = self.table.take(pa.array(picked)) if self.table.num_columns else self.table
         columns = {name: table[name].to_pylist() for name in table.column_names}
@@ -92,7 +97,7 @@ class Manifest:
         if self.lists is not None:
             cells = [self.lists.cells(at) for at in picked.tolist()]
             columns |= {name: [each[name] for each in cells] for name in self.lists.names}
-        return RowBlock(self.keys.take(pa.array(picked)).to_pylist(), columns, list(digests))
+        return RowBlock(self.keys.take(pa.array(picked)).to_pylist(), columns, digests, key_hashes)
 
     def cells(self, column: str, indices: Sequence[int] | NDArray[np.integer[Any]]) -> list[Any]:
         """What these rows hold in a path column: None for no path, SourceFile for members of a tar."""

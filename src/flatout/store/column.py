@@ -84,10 +84,10 @@ class Column:
         self.num_bytes += array.nbytes
         self._kept.append(array)
 
-    def room(self, num_bytes: int) -> Array | None:
-        """Memory at the end, uint8; None where there is none, or a copy is as good.
+    def room(self, num_bytes: int, most: int = 1) -> Array | None:
+        """Memory at the end, uint8, for arrays of so many bytes: for `most`, or as many as it holds, or none.
 
-        Whoever makes an array there appends it next, or never.
+        Whoever makes arrays there appends them next, or never. None: a copy is as good.
         """
         return None
 
@@ -132,12 +132,12 @@ class SlabColumn(Column):
         elif not self._has_made_room(array):
             self._copy(_bytes_of(array))
 
-    def room(self, num_bytes: int) -> Array | None:
-        if not SMALL_BYTES <= num_bytes < LARGE_BYTES:
+    def room(self, num_bytes: int, most: int = 1) -> Array | None:
+        if num_bytes * most < SMALL_BYTES or num_bytes >= LARGE_BYTES:
             return None
         self._join()
         slab, at = self._last if self._last is not None else self._open(), self._filled
-        return slab[at : at + num_bytes] if at + num_bytes <= len(slab) else None
+        return slab[at : at + num_bytes * min(most, (len(slab) - at) // num_bytes)]
 
     def buffers(self) -> Iterator[Array]:
         """All bytes in order, uint8; those in slabs begin at a page."""

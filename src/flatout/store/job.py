@@ -161,16 +161,16 @@ def job_from_dataset(dataset: Any, config: Config, recorded: Mapping[str, Any] |
     )
 
 
-Digests = Callable[[Array], list[int]]
+Digests = Callable[[Array], Array]
 """Manifest positions in, a hash of each row's values out."""
 
 
 def row_digests(job: Job) -> Digests:
     """What tells rows apart by their values; lists are read and hashed once, in their order."""
     if job.manifest.lists is None:
-        return lambda positions: job.manifest.digests(job.columns, positions).tolist()
+        return lambda positions: job.manifest.digests(job.columns, positions)
     digests = job.manifest.digests(job.columns)
-    return lambda positions: digests[positions].tolist()
+    return lambda positions: digests[positions]
 
 
 def row_task(job: Job, number: int, positions: Array, digests: Digests | None = None) -> Task:
@@ -178,7 +178,7 @@ def row_task(job: Job, number: int, positions: Array, digests: Digests | None = 
 
     def rows(start: int, stop: int) -> RowBlock:
         some = positions[start:stop]
-        return job.manifest.block(some, [] if digests is None else digests(some))
+        return job.manifest.block(some, digests and digests(some), job.key_hashes[some])
 
     return Task(number, len(positions), rows)
 

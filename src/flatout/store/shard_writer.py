@@ -15,9 +15,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from flatout.source import hash_keys
 from flatout.store import checks, layout, past_cache
-from flatout.store.block import EncodedBlock, are_plain, plain_digests
+from flatout.store.block import Block, EncodedBlock, are_plain, plain_digests, row_bytes
 from flatout.store.column import Column, SlabColumn, Slabs
 from flatout.store.compress import compress
 from flatout.store.encode import encode, largest_error
@@ -82,7 +81,7 @@ class ShardWriter:
         self._parts: list[int] = []
         self._digests: list[int] = []
         self._is_plain = are_plain(fields)
-        """Whether hashes and digests follow from keys and crcs: then they are made together, at the end."""
+        """Whether digests follow from crcs: then they are made together, at the end."""
         self._slabs = slabs
         raw = [spec.name for spec in fields if spec.compression == "none"]
         self._columns = {name: Column() if slabs is None else SlabColumn(slabs) for name in raw}
@@ -128,9 +127,9 @@ class ShardWriter:
     def append(self, sample: EncodedSample) -> None:
         """Keep an encoded sample."""
         self._keys.append(sample.key)
+        self._hashes.append(sample.key_hash)
         self._parts.append(sample.part)
         if not self._is_plain:
-            self._hashes.append(sample.key_hash)
             self._digests.append(sample.digest() if self._safe else 0)
         for name, array in sample.stored.items():
             (self._columns.get(name) or self._samples[name]).append(array)
@@ -143,13 +142,20 @@ class ShardWriter:
             self._longest[name] = max(self._longest[name], sample.stored[name].size)
         self.num_bytes += sample.num_bytes
 
-    def room(self, name: str, num_bytes: int) -> Array | None:
-        """Where the next bytes of a plain field will stand; a block that is made there need not be copied."""
-        return self._columns[name].room(num_bytes)
+    def block(self, most: int) -> Block:
+        """Where the next samples of plain fields will stand, at most so many; `append_block` takes them."""
+        sizes = {spec.name: row_bytes(spec) for spec in self.fields}
+        rooms = {name: self._columns[name].room(size, most) for name, size in sizes.items()}
+        fitting = [len(room) // sizes[name] for name, room in rooms.items() if room is not None]
+        num_rows = min([most, *fitting])
+        if 2 * num_rows < most:  # a slab's end: to check so few costs more than to copy many once more
+            return Block(self.fields, most, dict.fromkeys(sizes))
+        return Block(self.fields, num_rows, rooms)
 
     def append_block(self, block: EncodedBlock) -> None:
         """Keep a block of encoded samples; all fields are plain."""
         self._keys += block.keys
+        self._hashes += block.key_hashes
         self._parts += [-1] * len(block.keys)
         for name, array in block.stored.items():
             self._columns[name].append(array)
@@ -203,13 +209,11 @@ class ShardWriter:
     def _tables(self) -> dict[str, Array]:
         """Every small table in file order; chunk places are filled in after the layout is known."""
         encoded_keys = [key.encode() for key in self._keys]
-        hashes: Sequence[int] | Array = self._hashes
         digests: Sequence[int] | Array = self._digests
         if self._is_plain:
-            hashes = hash_keys(self._keys)
             digests = plain_digests(self.fields, self._crcs) if self._safe else [0] * len(self)
         known: dict[str, Any] = {
-            layout.KEY_HASH: hashes,
+            layout.KEY_HASH: self._hashes,
             layout.DIGEST: digests,
             layout.PART: self._parts,
             layout.KEY_BYTES: np.frombuffer(b"".join(encoded_keys), np.uint8),

@@ -15,7 +15,7 @@ from typing import Any
 
 from flatout.errors import SampleError
 from flatout.source import NO_SIGHT, Found, SampleMaker, Sight, Sighter, Sights, hash_key
-from flatout.store.block import LEAST_ROWS, EncodedBlock, are_plain, encode_block
+from flatout.store import block as blocks
 from flatout.store.column import Slabs
 from flatout.store.making import PASSED, Made, make_samples, row_failure
 from flatout.store.measure import Measure, is_measured
@@ -149,7 +149,12 @@ class ShardTask:
         self._digests: dict[str, int] = {}
         self._sights: list[Sight] = []
         self._measures = {s.name: Measure() for s in setup.fields if setup.is_measuring and is_measured(s)}
-        self._takes_blocks = are_plain(setup.fields) and not (setup.is_dry or setup.is_measuring)
+        self._row_bytes = self._block_rows = 0
+        """Bytes of a plain row, and how many of them make a block; none: all go the usual way."""
+        if blocks.are_plain(setup.fields) and not (setup.is_dry or setup.is_measuring):
+            self._row_bytes = sum(map(blocks.row_bytes, setup.fields))
+            self._block_rows = min(blocks.MOST_ROWS, blocks.MOST_BYTES // max(self._row_bytes, 1))
+        self._block: blocks.Block | None = None
         self._clock = StageClock()
         self._clock.add("make", 0, 0)  # the first of the stages, wherever they are told
 
@@ -193,10 +198,13 @@ class ShardTask:
             except SampleError as error:
                 self._bad.append((position, BadRow.of(maker, row, error.stage, error.reason)))
                 continue
-            self._made.append((position, row, samples))
-            self._made_bytes += sum([array.nbytes for _, sample in samples for array in sample.values()])
+            block = self._block
+            if block is not None and samples[0][0] < 0 and block.add(position, row, samples[0][1]):
+                is_enough = block.is_full
+            else:
+                is_enough = self._take(position, row, samples, at_row)
             del samples  # it may be as large as a shard: nobody else holds it while it is copied there
-            if are_enough(len(self._made), self._made_bytes):
+            if is_enough:
                 other_ns += _timed_ns(self._encode_made, at_row)
         self._clock.add("make", perf_counter_ns() - started_ns - other_ns, len(rows))
         if is_made:
@@ -252,63 +260,73 @@ class ShardTask:
             sights=None if self._setup.sighter is None else Sights.of(self._sights),
         )
 
+    def _take(self, position: int, row: Row, samples: Made, at_row: Callable[[int], None]) -> bool:
+        """Begin a block with a row, or keep it as it is, if it is unusual; whether it is time to encode."""
+        is_plain = self._block_rows and samples[0][0] < 0 and blocks.fits(self._setup.fields, samples[0][1])
+        if is_plain or self._block is not None:
+            self._encode_made(at_row)  # what came before it
+        if is_plain and (block := self._new_block()) is not None:
+            self._block = block
+            block.add(position, row, samples[0][1])
+            return block.is_full
+        self._made.append((position, row, samples))
+        self._made_bytes += sum([array.nbytes for _, sample in samples for array in sample.values()])
+        return are_enough(len(self._made), self._made_bytes)
+
+    def _new_block(self) -> blocks.Block | None:
+        """One for as many rows as the shard still takes; none if that is no row."""
+        num_bytes = min(self._setup.max_sample_bytes, SEAL_BYTES - self._writer.num_bytes)
+        num_rows = min(self._block_rows, num_bytes // max(self._row_bytes, 1))
+        return self._writer.block(num_rows) if num_rows else None
+
     def _encode_made(self, at_row: Callable[[int], None]) -> None:
         """Check, encode and keep what was made since the last time."""
         with self._clock.span("encode"):
-            block = self._encode_block() if self._takes_blocks else None
-            encoded = self._encode_rows() if block is None else []
+            encoded_block = self._encode_block()
+            encoded = self._encode_rows()
         self._made, self._made_bytes = [], 0
-        if block is not None:
-            self._writer.append_block(block)
+        if encoded_block is not None:
+            self._writer.append_block(encoded_block)
         encoded.reverse()
         while encoded:  # each is let go of when the shard has it: a row may be as large as a shard
             self._append(encoded.pop(), at_row)
+
+    def _encode_block(self) -> blocks.EncodedBlock | None:
+        """The block; if something is wrong with one of its rows, they go the usual way."""
+        block, self._block = self._block, None
+        if block is None:
+            return None
+        encoded = block.encode(self._setup.allow_nonfinite, safe=self._setup.safe)
+        if encoded is None:
+            samples = block.samples()
+            self._made = [(*place, [(-1, sample)]) for place, sample in zip(block.rows, samples, strict=True)]
+        return encoded
 
     def _encode_rows(self) -> list[list[EncodedSample]]:
         """What was made, row by row; bad rows are noted."""
         encoded: list[list[EncodedSample]] = []
         for position, row, samples in self._made:
             try:
-                encoded.append(self._encode(row.key, samples))
+                encoded.append(self._encode(row, samples))
             except SampleError as error:
                 self._bad.append((position, BadRow.of(self._setup.maker, row, error.stage, error.reason)))
         return encoded
 
-    def _encode_block(self) -> EncodedBlock | None:
-        """What was made as one block, if each row gave one good sample and no limit is near; else None."""
-        made, most = self._made, min(self._setup.max_sample_bytes, SEAL_BYTES - self._writer.num_bytes)
-        if len(made) < LEAST_ROWS or self._made_bytes > most:
-            return None
-        samples = [samples[0][1] for _, _, samples in made if samples[0][0] < 0]
-        if len(samples) < len(made):
-            return None
-        keys = [row.key for _, row, _ in made]
+    def _encode(self, row: Row, samples: Made) -> list[EncodedSample]:
         try:
-            return encode_block(
-                self._setup.fields,
-                keys,
-                samples,
-                self._setup.allow_nonfinite,
-                safe=self._setup.safe,
-                room=self._writer.room,
-            )
-        except Exception:  # whatever is wrong with one of them, it will tell when it is encoded alone
-            return None
-
-    def _encode(self, key: str, samples: Made) -> list[EncodedSample]:
-        try:
-            return [self._encode_sample(key, part, sample) for part, sample in samples]
+            return [self._encode_sample(row, part, sample) for part, sample in samples]
         except PASSED:
             raise
         except BaseException as error:
             raise row_failure("encode", error) from error
 
-    def _encode_sample(self, key: str, part: int, sample: Mapping[str, Array]) -> EncodedSample:
-        key = key if part < 0 else f"{key}#{part:04d}"
+    def _encode_sample(self, row: Row, part: int, sample: Mapping[str, Array]) -> EncodedSample:
+        key = row.key if part < 0 else f"{row.key}#{part:04d}"
+        key_hash = row.key_hash if part < 0 and row.key_hash else hash_key(key)
         for name, measure in self._measures.items():
             if name in sample:
                 measure.add(sample[name])
-        return self._writer.encode(key, hash_key(key), part, self._check(sample))
+        return self._writer.encode(key, key_hash, part, self._check(sample))
 
     def _check(self, sample: Mapping[str, Array]) -> dict[str, Array]:
         if missing := [spec.name for spec in self._setup.fields if spec.name not in sample]:
