@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from flatout.errors import SampleError
 from flatout.source import hash_key
 from flatout.store import block as blocks
-from flatout.store import column, layout
+from flatout.store import column, layout, shard_writer
 from flatout.store import task as tasks
 from flatout.store.block import Block, are_plain, fits
 from flatout.store.shard_writer import ShardWriter
@@ -72,6 +73,7 @@ def unusual(seed: int) -> list[Any]:
         {name: array for name, array in good.items() if name != "label"},
         [good, sample_of(seed + 1)],
         [good],
+        [good] * 9,  # more than a shard takes
         {**good, "label": np.array(seed, np.int32)},
         {**good, "x": np.asfortranarray(good["x"])},
     ]
@@ -100,11 +102,12 @@ def without_times(receipt: Receipt) -> Receipt:
 @given(
     made=st.one_of(st.lists(SEED.map(sample_of), min_size=4, max_size=12), st.lists(Made, max_size=12)),
     cuts=st.integers(1, 12),
-    block_rows=st.sampled_from([1, 2, 5, blocks.MOST_ROWS]),
+    block_rows=st.sampled_from([1, 2, 5, blocks.BLOCK_ROWS]),
     together=st.sampled_from([1, 75, tasks.TOGETHER_BYTES]),
     seal=st.sampled_from([150, 400, tasks.SEAL_BYTES]),
     allowed=st.sampled_from([frozenset(), frozenset({"x"})]),
     slab=st.sampled_from([64, 128, 256, 1024]),
+    room=st.sampled_from([1, 40, column.ROOM_BYTES]),
 )
 def test_a_task_with_blocks_gives_what_one_without_gives(
     made: list[Any],
@@ -114,18 +117,24 @@ def test_a_task_with_blocks_gives_what_one_without_gives(
     seal: int,
     allowed: frozenset[str],
     slab: int,
+    room: int,
 ) -> None:
     """Blocks are laid into slabs that have room for them, or for the first of them, or for none."""
     found = []
     for most_rows in (block_rows, 0):
         with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(blocks, "MOST_ROWS", most_rows)
+            patch.setattr(blocks, "BLOCK_ROWS", most_rows)
+            patch.setattr(blocks, "LEAST_BYTES", 0)
             patch.setattr(tasks, "TOGETHER_BYTES", together)
             patch.setattr(tasks, "MOST_TOGETHER_BYTES", 4 * together)
             patch.setattr(tasks, "SEAL_BYTES", seal)
             if most_rows:
                 patch.setattr(column, "SMALL_BYTES", 1)
                 patch.setattr(column, "SLAB_BYTES", slab)
+                patch.setattr(column, "ROOM_BYTES", room)
+                patch.setattr(shard_writer, "ROOM_BYTES", room)
+            else:
+                patch.setattr(blocks, "MOST_BYTES", 0)
             receipt = without_times(run(Path(folder), made, cuts, allow_nonfinite=allowed))
             files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
             found.append((receipt, files))
@@ -142,7 +151,8 @@ def test_blocks_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     run(tmp_path, made, 4)
     assert taken == [4, 4, 3]
     taken.clear()
-    monkeypatch.setattr(blocks, "MOST_ROWS", 2)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(blocks, "LEAST_BYTES", 0)
     run(tmp_path, [*made[:5], unusual(0)[4], *made[5:8]], 9)
     assert taken == [2, 2, 1, 2, 1]
     taken.clear()
@@ -166,6 +176,64 @@ def test_a_sample_is_laid_down_at_once_and_what_it_was_made_in_is_free(tmp_path:
     (shard,) = task.finish().shards
     with h5py.File(tmp_path / shard.file) as file:
         assert file["x"][:, 0, 0].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_block_is_begun_behind_pieces_that_are_more_than_a_shard_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "SEAL_BYTES", 150)
+    receipt = run(tmp_path, [[sample_of(0)] * 9, *map(sample_of, range(3))], 4)
+    assert [shard.rows for shard in receipt.shards] == [9, 3]
+    assert not receipt.bad
+
+
+def test_arrays_that_are_not_stored_count_wherever_a_row_stands(tmp_path: Path) -> None:
+    made = [{**sample_of(seed), "more": np.zeros(100)} for seed in range(5)]
+    assert len(run(tmp_path, made, 5, max_sample_bytes=800).bad) == 5
+    assert not run(tmp_path, made, 5).bad
+
+
+def test_what_is_no_making_is_not_counted_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put = ShardWriter.put
+    monkeypatch.setattr(ShardWriter, "put", lambda *args, **how: (time.sleep(0.1), put(*args, **how))[1])
+    monkeypatch.setattr(tasks, "SEAL_BYTES", 60)
+    receipt = run(tmp_path, [sample_of(seed) for seed in range(6)], 6)
+    assert receipt.seconds["write"] >= 0.2
+    assert receipt.seconds["make"] < receipt.seconds["write"] / 2
+
+
+def test_a_block_that_has_no_memory_is_encoded_row_by_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(blocks, "is_finite", fail)
+    assert run(tmp_path, [sample_of(seed) for seed in range(5)], 5).shards[0].rows == 5
+
+
+def test_many_small_fields_take_no_slab_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Any] = []
+    monkeypatch.setattr(column, "_mapped", lambda: taken.append(0))
+    fields = [FieldSpec(f"f{number}", "array", "float32", (16,)) for number in range(100)]
+    writer = ShardWriter(fields, slabs=column.Slabs())
+    sample = {spec.name: np.zeros(16, np.float32) for spec in fields}
+    for _ in range(20):
+        block = writer.block(blocks.block_rows(6400))
+        while not block.is_full:
+            assert block.add(0, Row("k", {}, key_hash=1), sample)
+        encoded = block.encode((), safe=True)
+        assert encoded is not None
+        writer.append_block(encoded)
+    assert len(writer) == 20 * 64
+    assert not taken
+
+
+@pytest.mark.parametrize(
+    ("size", "wanted"), [(0, 1 << 18), (1024, 256), (16_000, 64), (163_840, 6), (1 << 21, 0)]
+)
+def test_how_many_make_a_block(size: int, wanted: int) -> None:
+    assert blocks.block_rows(size) == wanted
 
 
 def test_keys_are_hashed_where_nobody_has_done_so() -> None:

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatout.store.column import LARGE_BYTES, SLAB_BYTES, SMALL_BYTES, TOGETHER_BYTES, Column, SlabColumn, Slabs
+from flatout.store.column import (
+    LARGE_BYTES,
+    ROOM_BYTES,
+    SLAB_BYTES,
+    SMALL_BYTES,
+    TOGETHER_BYTES,
+    Column,
+    SlabColumn,
+    Slabs,
+)
 from flatout.store.past_cache import BLOCK_BYTES, PIECE_BYTES, in_pieces
 from flatout.types import Array
 
@@ -87,17 +96,17 @@ def test_what_lies_aligned_is_written_as_it_lies() -> None:
 def test_an_array_made_at_the_end_is_not_copied() -> None:
     column = SlabColumn(Slabs())
     column.append(some(5000, 1))
-    room = column.room(8000)
+    room = column.room(160_000)
     assert room is not None
-    room[:] = some(8000, 2)
-    column.append(room.view(np.float32).reshape(20, 100))
+    room[:] = some(160_000, 2)
+    column.append(room.view(np.float32).reshape(20, 2000))
     room[:4] = 99  # the same memory
-    assert bytes_of(column) == some(5000, 1).tobytes() + bytes([99] * 4) + some(8000, 2)[4:].tobytes()
+    assert bytes_of(column) == some(5000, 1).tobytes() + bytes([99] * 4) + some(160_000, 2)[4:].tobytes()
 
 
 def test_an_array_made_at_the_end_comes_next_or_never() -> None:
     column = SlabColumn(Slabs())
-    room = column.room(8000)
+    room = column.room(160_000)
     assert room is not None
     column.append(some(5000, 1))
     with pytest.raises(AssertionError, match="appended first"):
@@ -109,8 +118,8 @@ def test_an_array_made_at_the_end_comes_next_or_never() -> None:
     [
         (0, 64, None),  # a copy is as good
         (1, 1, None),
-        (1, SMALL_BYTES - 1, None),
-        (1, SMALL_BYTES, SMALL_BYTES),
+        (1, ROOM_BYTES - 1, None),
+        (1, ROOM_BYTES, ROOM_BYTES),
         (LARGE_BYTES, 1, None),
         (SLAB_BYTES, 1, SLAB_BYTES),
         (SLAB_BYTES + 1, 1, 0),  # more than a slab has
@@ -124,17 +133,17 @@ def test_room_for_as_many_as_a_slab_has(size: int, most: int, wanted: int | None
 
 def test_room_behind_what_is_there() -> None:
     column = SlabColumn(Slabs())
-    column.append(some(SLAB_BYTES - 20_000, 1))
+    column.append(some(SLAB_BYTES - 200_000, 1))
     for _ in range(2):  # the first is never appended
-        room = column.room(8000, 9)
+        room = column.room(80_000, 9)
         assert room is not None
-        assert len(room) == 16_000
+        assert len(room) == 160_000
     room[:] = 7
     column.append(room)
-    rest = column.room(8000, 9)
+    rest = column.room(80_000, 9)
     assert rest is not None
     assert not len(rest)
-    assert bytes_of(column) == some(SLAB_BYTES - 20_000, 1).tobytes() + bytes([7]) * 16_000
+    assert bytes_of(column) == some(SLAB_BYTES - 200_000, 1).tobytes() + bytes([7]) * 160_000
 
 
 def test_memory_is_used_again_and_by_one_at_a_time() -> None:

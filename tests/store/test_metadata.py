@@ -93,7 +93,7 @@ def test_another_version_is_refused_by_number(
 
 
 def of_an_early_build(document: dict[str, Any]) -> None:
-    """As roots were before keys and samples were hashed with XXH3."""
+    """As roots were before rows and samples were hashed with XXH3."""
     del document["identity"]
 
 
@@ -103,6 +103,13 @@ def test_the_root_of_an_early_build_is_no_damaged_one(tmp_path: Path, forge_root
     with pytest.raises(StoreVersionError, match=r"early build.*'flatout prepare --force'"):
         load_metadata(tmp_path)
     assert load_fields(tmp_path) == meta_of().fields
+
+
+def test_another_identity_is_of_a_later_release(tmp_path: Path, forge_root: Callable[..., None]) -> None:
+    save_metadata(tmp_path, meta_of())
+    forge_root(tmp_path, lambda document: document.update(identity="sha1"))
+    with pytest.raises(StoreVersionError, match="hashed with sha1; this release reads xxh3-64"):
+        load_metadata(tmp_path)
 
 
 def test_fields_that_cannot_be_told_are_none(tmp_path: Path) -> None:

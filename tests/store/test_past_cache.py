@@ -63,6 +63,7 @@ def test_pieces_are_the_same_bytes_from_aligned_memory(sizes: list[int]) -> None
         lengths.append(len(piece))
     assert found == b"".join(buffers)
     assert all(length % BLOCK_BYTES == 0 for length in lengths[:-1])  # a buffer may be aligned by chance
+    assert len(lengths) <= len(found) // PIECE_BYTES + 1 + 2 * len(buffers)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -144,8 +144,18 @@ def test_casts_that_keep_the_values(given: str, wanted: str, values: list[Any]) 
         ("complex64", "float32", [1.0]),
         ("int64", "bool", [1]),
         ("float64", "float32", [1e300]),
+        ("int32", "float32", [2**24 + 1]),
+        ("complex128", "complex64", [1e300]),
     ],
 )
 def test_casts_that_would_lose_values(given: str, wanted: str, values: list[Any]) -> None:
-    with pytest.raises(SampleError, match="field 'x'"):
-        check_array(spec_of(wanted, (None,)), np.array(values, given), False)
+    for allow_nonfinite in (False, True):  # what a cast has made infinite was never allowed
+        with pytest.raises(SampleError, match="field 'x'"):
+            check_array(spec_of(wanted, (None,)), np.array(values, given), allow_nonfinite)
+
+
+def test_infinities_stay_what_they_are_in_another_dtype() -> None:
+    array = np.array([np.inf, np.nan, 2.0])
+    np.testing.assert_array_equal(check_array(spec_of("float32", (3,)), array, True), array)
+    with pytest.raises(SampleError, match="2 NaN or infinite"):
+        check_array(spec_of("float32", (3,)), array, False)

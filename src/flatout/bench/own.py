@@ -121,7 +121,7 @@ def plan_bare(job: Job) -> Work:
     ((_, first),) = make_samples(found.maker, rows[0])
     fields = [FieldSpec(name, "array", array.dtype.name, array.shape) for name, array in first.items()]
     (row_bytes,) = map(blocks.row_bytes, fields)
-    most = max(1, min(blocks.MOST_ROWS, blocks.MOST_BYTES // row_bytes))
+    most = max(1, blocks.block_rows(row_bytes))
 
     def work() -> dict[str, Any]:
         slabs, synced = Slabs(), []
@@ -137,7 +137,8 @@ def plan_bare(job: Job) -> Work:
                     has_room = room is not None and len(room) == most * row_bytes
                     block = blocks.Block(fields, most, {fields[0].name: room if has_room else None})
                 ((_, sample),) = make_samples(found.maker, row)
-                block.add(at, row, sample)
+                if not block.add(at, row, sample):
+                    raise RuntimeError(f"row {row.key} has another form than the first")
                 if block.is_full or row is rows[-1]:
                     if job.is_safe:
                         sights += sighter.sights([each for _, each in block.rows], found_files)

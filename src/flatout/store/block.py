@@ -19,9 +19,10 @@ from flatout.store import checks
 from flatout.store.specify import is_finite
 from flatout.types import Array, FieldSpec, Row
 
-MOST_ROWS = 64
+BLOCK_ROWS = 64
+LEAST_BYTES = 256 << 10
 MOST_BYTES = 1 << 20
-"""Of a block: no more than a core's own cache holds."""
+"""Of a block: more rows if they are small, and no more than a core's own cache holds."""
 
 
 @dataclass(slots=True)
@@ -44,15 +45,21 @@ def are_plain(fields: Sequence[FieldSpec]) -> bool:
     return all(s.encoding == "none" and s.compression == "none" and not s.is_ragged for s in fields)
 
 
+def block_rows(num_bytes: int) -> int:
+    """How many samples of so many bytes make a block."""
+    num_bytes = max(num_bytes, 1)
+    return min(MOST_BYTES // num_bytes, max(BLOCK_ROWS, LEAST_BYTES // num_bytes))
+
+
 def row_bytes(spec: FieldSpec) -> int:
     """Bytes of a sample of a plain field."""
     return math.prod(n or 0 for n in spec.shape) * np.dtype(spec.dtype).itemsize
 
 
 def fits(fields: Sequence[FieldSpec], sample: Mapping[str, Array]) -> bool:
-    """Whether a sample is just as its fields say; its values are looked at later."""
+    """Whether a sample is just as its fields say, with nothing beside; its values are looked at later."""
     arrays = [(spec, sample.get(spec.name)) for spec in fields]
-    return all(
+    return len(sample) == len(fields) and all(
         type(array) is np.ndarray and array.dtype == spec.dtype and array.shape == spec.shape
         for spec, array in arrays
     )
@@ -78,6 +85,8 @@ class Block:
     def add(self, position: int, row: Row, sample: Mapping[str, Array]) -> bool:
         """Lay a row's sample behind the others; False, and nothing is kept, if it does not fit its fields."""
         at = len(self.rows)
+        if len(sample) != len(self._parts):
+            return False
         for name, dtype, shape, memory in self._parts:
             array = sample.get(name)
             if type(array) is not np.ndarray or array.dtype != dtype or array.shape != shape:
@@ -88,7 +97,9 @@ class Block:
 
     def samples(self) -> list[dict[str, Array]]:
         """Copies of what was laid down."""
-        return [{name: memory[at].copy() for name, _, _, memory in self._parts} for at in range(len(self.rows))]
+        return [
+            {name: memory[at, ...].copy() for name, _, _, memory in self._parts} for at in range(len(self.rows))
+        ]
 
     def encode(self, allow_nonfinite: Container[str], *, safe: bool) -> EncodedBlock | None:
         """What the shard keeps; None if one of them has values that it may not have."""

@@ -23,6 +23,8 @@ SMALL_BYTES = 4096
 """Smaller arrays are collected first: to copy one takes longer than to keep it."""
 TOGETHER_BYTES = 1 << 16
 """So much of them is joined at once."""
+ROOM_BYTES = 128 << 10
+"""Blocks below this are collected: each of 256 small fields would have a slab for a few of its bytes."""
 LARGE_BYTES = 4 << 20
 """Arrays from here on stay as they are: no cache has them, and two copies would be a second large sample."""
 
@@ -84,6 +86,10 @@ class Column:
         self.num_bytes += array.nbytes
         self._kept.append(array)
 
+    def collect(self, array: Array) -> None:
+        """Keep an array that may be joined with others first; it takes no slab."""
+        self.append(array)
+
     def room(self, num_bytes: int, most: int = 1) -> Array | None:
         """Memory at the end, uint8, for arrays of so many bytes: for `most`, or as many as it holds, or none.
 
@@ -118,13 +124,10 @@ class SlabColumn(Column):
     def append(self, array: Array) -> None:
         """Keep a C-contiguous array; small and large ones are read later."""
         num_bytes = array.nbytes
-        self.num_bytes += num_bytes
         if num_bytes < SMALL_BYTES:
-            self._waiting.append(array)
-            self._waiting_bytes += num_bytes
-            if self._waiting_bytes >= TOGETHER_BYTES:
-                self._join()
+            self.collect(array)
             return
+        self.num_bytes += num_bytes
         self._join()
         if num_bytes >= LARGE_BYTES:
             self._close()
@@ -132,8 +135,15 @@ class SlabColumn(Column):
         elif not self._has_made_room(array):
             self._copy(_bytes_of(array))
 
+    def collect(self, array: Array) -> None:
+        self.num_bytes += array.nbytes
+        self._waiting.append(array)
+        self._waiting_bytes += array.nbytes
+        if self._waiting_bytes >= TOGETHER_BYTES:
+            self._join()
+
     def room(self, num_bytes: int, most: int = 1) -> Array | None:
-        if num_bytes * most < SMALL_BYTES or num_bytes >= LARGE_BYTES:
+        if num_bytes * most < ROOM_BYTES or num_bytes >= LARGE_BYTES:
             return None
         self._join()
         slab, at = self._last if self._last is not None else self._open(), self._filled

@@ -18,7 +18,7 @@ from flatout.types import FieldSpec
 
 FORMAT_VERSION = 1
 IDENTITY = "xxh3-64"
-"""What keys, digests and fingerprints are hashed with. Builds before version 1 was settled had no such line."""
+"""What digests and fingerprints are hashed with. Builds before version 1 was settled had no such line."""
 ROOT = "data_metadata.json"
 SHARD_FOLDER = "shards"
 MAX_ROOT_BYTES = 1 << 30
@@ -107,7 +107,7 @@ def load_metadata(folder: Path) -> StoreMeta:
     """Read and check the root.
 
     Raises:
-        StoreMissingError: there is none. StoreVersionError: made by a newer release.
+        StoreMissingError: there is none. StoreVersionError: made by a newer release, or an early build.
         StoreCorruptError: it is damaged.
     """
     path = folder / ROOT
@@ -165,10 +165,15 @@ def _check_document(path: Path, document: dict[str, Any]) -> Any:
 def _from_document(path: Path, document: dict[str, Any]) -> StoreMeta:
     try:
         shards = _check_document(path, document)
-        if document.get("identity") != IDENTITY:
+        if "identity" not in document:
             raise StoreVersionError(
-                f"{path} was made by an early build, before keys and samples were hashed with XXH3; "
+                f"{path} was made by an early build, before rows and samples were hashed with XXH3; "
                 "rebuild the store with 'flatout prepare --force'"
+            )
+        if document["identity"] != IDENTITY:
+            raise StoreVersionError(
+                f"{path} has samples hashed with {document['identity']}; this release reads {IDENTITY}. "
+                "Upgrade flatout"
             )
         known = {f.name for f in fields(StoreMeta)}
         parts = {name: value for name, value in document.items() if name in known}

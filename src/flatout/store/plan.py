@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from blake3 import blake3
 
+from flatout.store.metadata import IDENTITY
 from flatout.store.specify import Forms
 from flatout.store.task import SHARD_BYTES
 from flatout.types import Array, FieldSpec
@@ -82,6 +83,7 @@ def make_plan(
     """
     hasher = blake3()
     settings = {
+        "identity": IDENTITY,
         "fields": [asdict(spec) for spec in fields],
         "fingerprint": fingerprint,
         "rows_per_shard": per_shard,

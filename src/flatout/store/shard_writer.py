@@ -17,7 +17,7 @@ import numpy as np
 
 from flatout.store import checks, layout, past_cache
 from flatout.store.block import Block, EncodedBlock, are_plain, plain_digests, row_bytes
-from flatout.store.column import Column, SlabColumn, Slabs
+from flatout.store.column import ROOM_BYTES, Column, SlabColumn, Slabs
 from flatout.store.compress import compress
 from flatout.store.encode import encode, largest_error
 from flatout.store.files import sync_file, sync_folder, temporary_beside
@@ -158,7 +158,9 @@ class ShardWriter:
         self._hashes += block.key_hashes
         self._parts += [-1] * len(block.keys)
         for name, array in block.stored.items():
-            self._columns[name].append(array)
+            column = self._columns[name]
+            keep = column.collect if array.nbytes < ROOM_BYTES else column.append
+            keep(array)
             self._crcs[name] += block.crcs[name]
         self.num_bytes += block.num_bytes
 

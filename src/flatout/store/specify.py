@@ -161,9 +161,15 @@ def _cast(spec: FieldSpec, array: Array, wanted: np.dtype[Any]) -> Array:
     are_integers = wanted.kind in "iu" and array.dtype.kind in "iu"
     if not are_integers and not np.can_cast(array.dtype, wanted, "same_kind" if wanted.kind == "f" else "safe"):
         raise SampleError("check", f"field '{spec.name}' is {array.dtype}, wanted {wanted}; set its dtype")
-    with np.errstate(over="ignore"):  # an infinity shows in the check for them
+    with np.errstate(over="ignore", invalid="ignore"):
         found = array.astype(wanted)
-    if are_integers and (found != array).any():
+        if are_integers:
+            is_lost = found != array
+        elif array.dtype.kind in "iu":  # only fractions may lose precision
+            is_lost = found.astype(array.dtype) != array
+        else:
+            is_lost = np.isfinite(array) & ~np.isfinite(found)
+    if is_lost.any():
         values = f"{array.min()}..{array.max()}"
         raise SampleError("check", f"field '{spec.name}': {values} do not fit {wanted}; set a wider dtype")
     return found

@@ -153,8 +153,10 @@ class ShardTask:
         """Bytes of a plain row, and how many of them make a block; none: all go the usual way."""
         if blocks.are_plain(setup.fields) and not (setup.is_dry or setup.is_measuring):
             self._row_bytes = sum(map(blocks.row_bytes, setup.fields))
-            self._block_rows = min(blocks.MOST_ROWS, blocks.MOST_BYTES // max(self._row_bytes, 1))
+            self._block_rows = blocks.block_rows(self._row_bytes)
         self._block: blocks.Block | None = None
+        self._other_ns = 0
+        """Of the rows that are fed: whatever is not making them."""
         self._clock = StageClock()
         self._clock.add("make", 0, 0)  # the first of the stages, wherever they are told
 
@@ -178,11 +180,11 @@ class ShardTask:
         early = sighter if sighter is not None and sighter.is_early else None
         first, self._num_rows = self._num_rows, self._num_rows + len(rows)
         # Two looks at a clock for each row would cost 1 us of it: "make" is all that is nothing else.
-        started_ns, other_ns = perf_counter_ns(), 0
+        started_ns, self._other_ns = perf_counter_ns(), 0
         for position, row in enumerate(rows, start=first):
             if before is not None and self._made_bytes + self._writer.num_bytes > AHEAD_BYTES:
                 at_row(-1)
-                other_ns += _timed_ns(wait, [before])
+                self._other_ns += _timed_ns(wait, [before])
                 before = None
             at_row(position)
             is_made = False
@@ -205,8 +207,8 @@ class ShardTask:
                 is_enough = self._take(position, row, samples, at_row)
             del samples  # it may be as large as a shard: nobody else holds it while it is copied there
             if is_enough:
-                other_ns += _timed_ns(self._encode_made, at_row)
-        self._clock.add("make", perf_counter_ns() - started_ns - other_ns, len(rows))
+                self._other_ns += _timed_ns(self._encode_made, at_row)
+        self._clock.add("make", perf_counter_ns() - started_ns - self._other_ns, len(rows))
         if is_made:
             at_row(-1)
         self._encode_made(at_row)
@@ -263,11 +265,11 @@ class ShardTask:
     def _take(self, position: int, row: Row, samples: Made, at_row: Callable[[int], None]) -> bool:
         """Begin a block with a row, or keep it as it is, if it is unusual; whether it is time to encode."""
         is_plain = self._block_rows and samples[0][0] < 0 and blocks.fits(self._setup.fields, samples[0][1])
-        if is_plain or self._block is not None:
-            self._encode_made(at_row)  # what came before it
-        if is_plain and (block := self._new_block()) is not None:
+        if is_plain or self._block is not None:  # what came before it
+            self._other_ns += _timed_ns(self._encode_made, at_row)
+        block = self._new_block() if is_plain else None
+        if block is not None and block.add(position, row, samples[0][1]):
             self._block = block
-            block.add(position, row, samples[0][1])
             return block.is_full
         self._made.append((position, row, samples))
         self._made_bytes += sum([array.nbytes for _, sample in samples for array in sample.values()])
@@ -277,7 +279,8 @@ class ShardTask:
         """One for as many rows as the shard still takes; none if that is no row."""
         num_bytes = min(self._setup.max_sample_bytes, SEAL_BYTES - self._writer.num_bytes)
         num_rows = min(self._block_rows, num_bytes // max(self._row_bytes, 1))
-        return self._writer.block(num_rows) if num_rows else None
+        # Pieces of one row, which stay together, may have filled more than a shard.
+        return self._writer.block(num_rows) if num_rows > 0 else None
 
     def _encode_made(self, at_row: Callable[[int], None]) -> None:
         """Check, encode and keep what was made since the last time."""
@@ -296,7 +299,10 @@ class ShardTask:
         block, self._block = self._block, None
         if block is None:
             return None
-        encoded = block.encode(self._setup.allow_nonfinite, safe=self._setup.safe)
+        try:
+            encoded = block.encode(self._setup.allow_nonfinite, safe=self._setup.safe)
+        except MemoryError:  # then the row that is too much for it is named
+            encoded = None
         if encoded is None:
             samples = block.samples()
             self._made = [(*place, [(-1, sample)]) for place, sample in zip(block.rows, samples, strict=True)]

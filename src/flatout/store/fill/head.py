@@ -21,7 +21,8 @@ from flatout.store.view import VIEW
 
 HEAD = "cache.json"
 GUARD = ".cache.guard"
-VERSION = 1
+VERSION = 2
+"""1: of an early build, whose samples are told apart by another hash."""
 GUARD_TIMEOUT_S = 60.0
 """Making or clearing a cache takes milliseconds; whoever holds the guard longer hangs."""
 
@@ -73,8 +74,8 @@ def read_head(folder: Path) -> Head | None:
         document = json.loads(path.read_bytes())
         if document["version"] != VERSION:
             raise CacheError(
-                f"{path} is version {document['version']}; this release reads {VERSION}. Upgrade flatout, or "
-                "choose a new directory"
+                f"{path} is version {document['version']}; this release reads {VERSION}. Use clear=True "
+                "to fill it anew, or upgrade flatout"
             )
         num_items, name = document["num_items"], document["id"]
         if type(num_items) is not int or not str(name).isalnum():
