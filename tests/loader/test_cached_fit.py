@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,15 @@ def test_a_damaged_head_is_refused(text: str, tmp_path: Path) -> None:
     cached(Listed([1]), tmp_path / "cache")
     (tmp_path / "cache" / "cache.json").write_text(text)
     with pytest.raises(CacheError, match=r"cache\.json is"):
+        cached(Listed([1]), tmp_path / "cache")
+    assert cached(Listed([1]), tmp_path / "cache", clear=True)[0] == 1
+
+
+def test_a_cache_of_an_early_build_says_how_to_begin_anew(tmp_path: Path) -> None:
+    cached(Listed([1]), tmp_path / "cache")
+    head = tmp_path / "cache" / "cache.json"
+    head.write_text(json.dumps({**json.loads(head.read_text()), "version": 1}))
+    with pytest.raises(CacheError, match=r"is version 1; this release reads 2\. Use clear=True"):
         cached(Listed([1]), tmp_path / "cache")
     assert cached(Listed([1]), tmp_path / "cache", clear=True)[0] == 1
 
