@@ -27,8 +27,6 @@ MOST_REQUESTS = 64
 
 A message costs 0.15 ms, and more by what the parent takes from the caches of whoever decodes on that core:
 107,500 sounds took 174 us of a core each with requests of 0.04 s, 165 so."""
-FETCH_ROWS = 4096
-"""Rows taken from the manifest at once."""
 MAX_DEATHS = 3
 """Workers that one row may cost although it does no harm alone, and a shard without any row's fault."""
 
@@ -45,7 +43,7 @@ class Line:
     on_rows: Callable[[int], None]
     on_receipt: Callable[[Receipt], None]
     _num_together: int = 0
-    """Rows in one request, by the time that the task before took."""
+    """Rows in one request, by the time that those before took."""
     _told: int = 0
     """Rows of the task under way that `on_rows` knows of."""
     _behind: dict[int, Task] = field(default_factory=dict)
@@ -98,16 +96,18 @@ class Line:
             self.worker.ask("setup", self.setup)
             self.worker.setup = self.setup
         self.worker.ask("start", task.number, barred)
-        step, most = (1, 1) if careful else (self._num_together or self.request_rows, IN_FLIGHT)
+        self._num_together = self._num_together or self.request_rows
+        most = 1 if careful else IN_FLIGHT
         made = in_flight = 0
         self._told = 0
         started = time.monotonic()
         try:
-            for block in _requests(task, step):
-                if in_flight == most:
-                    made, in_flight = self._answer(made), in_flight - 1
+            for block in _requests(task, lambda: 1 if careful else self._num_together):
                 self.worker.post("rows", block)
                 in_flight += 1
+                if in_flight == most:
+                    made, in_flight = self._answer(made), in_flight - 1
+                    self._settle_pace(made / max(time.monotonic() - started, 1e-6))
             for _ in range(in_flight):
                 made = self._answer(made)
             self._tell(made)
@@ -119,7 +119,6 @@ class Line:
                 death.position = made
             raise
         self._behind[task.number] = task
-        self._settle_pace(task.num_rows / max(time.monotonic() - started, 1e-6))
 
     def _settle_pace(self, rows_per_s: float) -> None:
         least, most = self.request_rows, self.request_rows * MOST_REQUESTS
@@ -170,10 +169,10 @@ class Line:
             return alone.reason
 
 
-def _requests(task: Task, num_rows: int) -> Iterator[RowBlock]:
-    """The task's rows, so many at a time."""
-    fetched = max(FETCH_ROWS, num_rows)
-    for first in range(0, task.num_rows, fetched):
-        rows = task.rows(first, min(first + fetched, task.num_rows))
-        for at in range(0, len(rows), num_rows):
-            yield rows[at : at + num_rows]
+def _requests(task: Task, num_together: Callable[[], int]) -> Iterator[RowBlock]:
+    """The task's rows, as many at a time as are wanted just then."""
+    first = 0
+    while first < task.num_rows:
+        block = task.rows(first, min(first + num_together(), task.num_rows))
+        first += len(block)
+        yield block
