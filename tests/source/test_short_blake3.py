@@ -29,7 +29,9 @@ def test_each_text_has_the_hash_that_the_library_gives(texts: list[bytes], befor
     assert found.tolist() == [int.from_bytes(blake3(text).digest(8), "little") for text in texts]
 
 
-@given(st.lists(st.text(max_size=80), max_size=60), st.integers(0, 9), st.sampled_from(["large", "small", "list"]))
+@given(
+    st.lists(st.text(max_size=80), max_size=60), st.integers(0, 9), st.sampled_from(["large", "small", "list"])
+)
 def test_keys_of_any_length_and_form_have_their_own_hash(texts: list[str], skipped: int, form: str) -> None:
     whole = pa.array(texts, pa.string() if form == "small" else pa.large_string())
     column = texts[skipped:] if form == "list" else whole[skipped:]

@@ -1,7 +1,8 @@
 """BLAKE3 of many short texts at once: NumPy does each step for thousands of them.
 
-A call of the library takes 0.5 us for a key of 8 bytes, nearly all of it to make and free objects; so it takes 0.2.
-Texts of up to 64 bytes are one block of BLAKE3, which is all that is done here; longer ones are the library's.
+A call of the library takes 0.5 us for a key of 8 bytes, nearly all of it to make and free objects;
+so it takes 0.2. Texts of up to 64 bytes are one block of BLAKE3, which is all that is done here;
+longer ones are the library's.
 """
 
 from __future__ import annotations
@@ -57,11 +58,12 @@ def _compress(message: Words, lengths: NDArray[Any]) -> NDArray[np.uint64]:
     state[14], state[15] = lengths, _WHOLE_INPUT
     words, mixed, spare = list(message), list(state), np.empty_like(message[0])
     for _ in range(_ROUNDS):
-        for at, places in enumerate(_PLACES):
-            _mix(*(mixed[place] for place in places), words[2 * at], words[2 * at + 1], spare)
+        for at, (a, b, c, d) in enumerate(_PLACES):
+            _mix(mixed[a], mixed[b], mixed[c], mixed[d], words[2 * at], words[2 * at + 1], spare)
         words = [words[place] for place in _PERMUTATION]
-    first, second = state[:2] ^ state[8:10]
-    return first.astype(np.uint64) | second.astype(np.uint64) << np.uint64(32)
+    hashes: NDArray[np.uint64] = (state[1] ^ state[9]).astype(np.uint64) << np.uint64(32)
+    hashes |= state[0] ^ state[8]
+    return hashes
 
 
 def _mix(a: Words, b: Words, c: Words, d: Words, first: Words, second: Words, spare: Words) -> None:
