@@ -51,6 +51,22 @@ def test_a_bad_key_column_names_its_rows(values: list[str | None], message: str)
         keys_of({"k": values}, asked="k")
 
 
+@given(
+    st.lists(st.sampled_from(["", "a", "B", "b", "bb", "é", "\U0001f600"]) | st.none(), max_size=5),
+    st.booleans(),
+)
+def test_a_key_column_is_taken_only_if_each_key_is_there_once(values: list[str | None], in_order: bool) -> None:
+    values = sorted(values, key=lambda value: value or "") if in_order else values
+    is_good = all(values) and len(set(values)) == len(values)
+    column = pa.array(values, pa.string())
+    event(f"good: {is_good}")
+    if is_good:
+        assert choose_keys(pa.table({"k": column}), (), "k")[0].to_pylist() == values
+    else:
+        with pytest.raises(ManifestError, match=r"is empty in row|are all"):
+            choose_keys(pa.table({"k": column}), (), "k")
+
+
 def test_an_id_is_taken_when_unique() -> None:
     assert keys_of({"file": ["x", "y"], "Sample_ID": ["2", "1"]}, ("file",)) == (
         ["2", "1"],
