@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -19,6 +20,16 @@ Array = NDArray[Any]
 
 Shape = tuple[int | None, ...]
 """A stored shape; None marks an axis that differs between samples."""
+
+LONGEST_NAME = 64
+"""Characters of a field's name."""
+
+_FIELD_NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_-]{{0,{LONGEST_NAME - 1}}}")
+
+
+def is_field_name(name: str) -> bool:
+    """Whether a store can hold a field of this name: it is an HDF5 path and a Parquet column."""
+    return bool(_FIELD_NAME.fullmatch(name)) and name != "flatout"
 
 
 @dataclass(slots=True)

@@ -168,6 +168,17 @@ def test_a_store_that_was_never_finished(folder: Path, capsys: pytest.CaptureFix
     assert "its first prepare did not finish" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["stats", "verify"])
+def test_a_store_whose_root_is_lost(folder: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    """To start anew would throw away what a backup of one small file brings back."""
+    assert main(["prepare", "data.csv", "--output-dir", "store"]) == 0
+    (folder / "store" / "data_metadata.json").unlink()
+    assert main([command, "store"]) == 1
+    told = capsys.readouterr().err
+    assert "has no data_metadata.json: the rest of a store is there" in told
+    assert "Restore it from a backup" in told
+
+
 def test_what_a_compressed_field_takes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(folder / "0.npy", np.zeros(4, np.float32))
     assert main(["prepare", "-c", "config.json", "--set", "fields.x.compression=zstd"]) == 0
@@ -207,3 +218,16 @@ def test_validate_only_tells_the_values_and_counts_nan(
     assert main(["stats", "--config", "config.json", "--validate-only", "--json"]) == 1
     x = document_of(capsys)["fields"][0]
     assert (x["low"], x["high"], x["num_nan"], x["num_measured"]) == (0, 70, 2, 10)
+
+
+@pytest.mark.parametrize("command", [["stats"], ["stats", "--validate-only"], ["prepare", "-o", "store"]])
+def test_a_manifest_without_a_field_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    (folder / "e.csv").write_text("id,comment\n" + "".join(f"r{n},free text {n}\n" for n in range(40)))
+    assert main([command[0], "e.csv", *command[1:]]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "error: no column of e.csv gives a field" in told
+    assert "column 'comment' is not used: no value comes twice; set fields.comment.kind: text to use it" in told
+    assert not (folder / "store").exists()
+    assert main([command[0], "e.csv", *command[1:], "--set", "fields.comment.kind=text"]) == 0

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from flatout.config import Config
+from flatout.config import Config, load_config
 from flatout.config.dialect import FLATTENED, RENAMED, canonical, translate
 from flatout.config.findings import Findings
 from flatout.config.keys import list_keys
 from flatout.config.layer import Layer
+from flatout.errors import ConfigError
 
 
 def translated(values: dict[str, Any]) -> tuple[dict[Any, Any], Findings]:
@@ -118,6 +119,63 @@ def test_two_names_that_differ_are_a_problem_naming_both(given: dict[str, Any], 
     assert len(findings.problems) == 1
     assert all(f"'{name}'" in findings.problems[0] for name in names)
     assert findings.problems[0].startswith("c.yaml: ")
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"augmentation_config": {}, "sample_rate": 5000}, {"augmentation": {"sample_rate": 5000}}),
+        ({"augmentation": None, "sample_rate": 5000}, {"augmentation": {"sample_rate": 5000}}),
+        ({"manifest": None, "csv_path": "x.csv"}, {"manifest": "x.csv"}),
+        ({"train_ds": {"manifest_filepath": None}, "csv_path": "x.csv"}, {"manifest": "x.csv"}),
+        ({"train_ds": {}, "model": {"train_ds": {"batch_size": 3}}}, {"train_ds": {"batch_size": 3}}),
+        ({"precision": 32, "use_amp": None}, {"precision": "32"}),
+        ({"num_workers": None, "hardware": {"num_workers": 2}}, {"num_workers": 2}),
+        (
+            {"augmentation_config": {}, "sample_rate": 5000, "augmentation": {"snr": 3}},
+            {"augmentation": {"sample_rate": 5000, "snr": 3}},
+        ),
+    ],
+)
+def test_nothing_gives_way_to_another_spelling(
+    given: dict[str, Any], wanted: dict[str, Any], is_turned: bool
+) -> None:
+    values, findings = translated(dict(reversed(given.items())) if is_turned else given)
+
+    assert values == wanted
+    assert findings == Findings()
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"csv_path": None}, {"manifest": None}),
+        ({"augmentation_config": {}}, {"augmentation": {}}),
+        (
+            {"early_stopping": {"patience": None, "mode": "max"}},
+            {"early_stopping": {"patience": None, "mode": "max"}},
+        ),
+    ],
+)
+def test_nothing_is_kept_where_nobody_says_more(given: dict[str, Any], wanted: dict[str, Any]) -> None:
+    assert translated(given) == (wanted, Findings())
+
+
+@pytest.mark.parametrize("key", ["use_amp", "use_fp16"])
+def test_a_switch_wants_true_or_false_and_its_neighbour_is_judged(key: str) -> None:
+    values, findings = translated({"precision": 17, key: "maybe"})
+
+    assert findings.problems == [f"c.yaml: '{key}' is 'maybe'; wanted true or false"]
+    assert values == {"precision": 17}
+    with pytest.raises(
+        ConfigError, match=rf"(?s)'{key}' is 'maybe'; wanted true.*'precision' is 17; wanted 'auto'"
+    ):
+        load_config({key: "maybe", "precision": 17})
+
+
+def test_a_switch_may_hold_a_precision() -> None:
+    assert translated({"use_amp": "bf16-mixed"}) == ({"precision": "bf16-mixed"}, Findings())
 
 
 def test_two_names_that_agree_are_fine() -> None:

@@ -114,10 +114,10 @@ def test_where_each_mistake_was_made(tmp_path: Path) -> None:
 
     assert message.splitlines() == [
         "9 settings are wrong:",
+        f"  {file}, line 10: 'use_amp' is 'maybe'; wanted true or false",
         "  --set: 'seed' is -1; wanted greater than or equal to 0",
         f"  {file}, line 1: 'epochs' is 0; wanted greater than 0",
         f"  {file}, line 3: unknown key 'hardware.num_workrs'; did you mean 'num_workers'?",
-        f"  {file}, line 10: 'use_amp' is 'maybe'; wanted 'auto', '16-mixed', 'bf16-mixed', '32' or '64'",
         f"  {file}, line 11: unknown key 'batchsize'; did you mean 'batch_size'?",
         "  environment: 'FLATOUT_CRC' is 'never'; wanted 'first', 'always' or 'off'",
         "  environment: unknown key 'FLATOUT_BATCHSIZE'; did you mean 'FLATOUT_BATCH_SIZE'?",

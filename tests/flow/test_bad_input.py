@@ -270,7 +270,7 @@ class TestNoGoodFile:
         (tmp_path / "source").mkdir()
         case = Case(tmp_path / "source", FORMATS["npy"])
 
-        with pytest.raises(TooManyBadError, match="20 of 20 rows failed"):
+        with pytest.raises(TooManyBadError, match="all 20 rows failed, so there is nothing to store"):
             DataPreprocessor(case.settings("store", [f"{n}.npy" for n in range(20)])).run()
 
         lines = (tmp_path / "store" / "quarantine.jsonl").read_text().splitlines()

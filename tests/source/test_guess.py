@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flatout.config.source import SourceSettings
+from flatout.errors import ConfigError
 from flatout.source.guess import Guess, guess_fields
 from flatout.source.manifest import Manifest, read_manifest
 
@@ -222,6 +223,89 @@ def test_lists_of_unequal_length_are_fields_of_their_own(tmp_path: Path) -> None
         "beats": ["beats"],
         "gap": ["gap"],
     }
+
+
+@pytest.mark.parametrize("gap", [None, []])
+@pytest.mark.parametrize("row", [3, 60])
+def test_a_row_without_a_list_parts_no_channels(tmp_path: Path, gap: Any, row: int) -> None:
+    x = [[float(n)] * (2 + n % 5) for n in range(100)]
+    y = [gap if n == row else values for n, values in enumerate(x)]
+    z = [[*values, 1.0] for values in x]
+    columns = {
+        name: pa.array(c, pa.list_(pa.float32())) for name, c in {"y": y, "z": z, "x": x, "w": y}.items()
+    }
+    pq.write_table(pa.table(columns), tmp_path / "m.parquet")
+    guess = guess_of(str(tmp_path / "m.parquet"))
+    assert {name: field.columns for name, field in guess.fields.items()} == {
+        "sequence": ["y", "x", "w"],
+        "z": ["z"],
+    }
+
+
+def test_columns_that_no_field_can_be_named_after(tmp_path: Path) -> None:
+    num = 40
+    guess = table(
+        tmp_path,
+        **{
+            "file name": [f"{i}.wav" for i in range(num)],
+            "2d image": [f"{i}.png" for i in range(num)],
+            "Age (years)": [20 + i % 12 for i in range(num)],
+            "Age [years]": [i + 0.25 for i in range(num)],
+            "Age_years": [i + 0.5 for i in range(num)],
+            "flatout": ["ab"[i % 2] for i in range(num)],
+            "年": [i + 0.75 for i in range(num)],
+            "free text": [f"text {i}" for i in range(num)],
+            "any remark": [f"words {i}" for i in range(num)],
+        },
+    )
+    assert fields_of(guess) == {
+        "signal": {"kind": "signal", "column": "file name"},
+        "column_2d_image": {"kind": "image", "column": "2d image"},
+        "Age_years_2": {"kind": "label", "column": "Age (years)"},
+        "Age_years_3": {"kind": "scalar", "column": "Age [years]"},
+        "Age_years": {"kind": "scalar"},
+        "column_flatout": {"kind": "label", "column": "flatout"},
+        "scalar": {"kind": "scalar", "column": "年"},
+        "free_text": {"kind": "text", "column": "free text"},
+    }
+    assert "field 'scalar': scalar from column '年', whose name no field can have" in guess.notes
+    assert guess.told["field", "Age_years_2"] == (
+        "field 'Age_years_2': label from column 'Age (years)' (12 different numbers; set "
+        "fields.Age_years_2.kind: scalar if they are quantities), whose name no field can have"
+    )
+    setting = 'fields.any_remark: {kind: text, column: "any remark"}'
+    assert not_used(guess) == {"any remark": f"no value comes twice; set {setting} to use it"}
+
+
+def test_list_columns_that_no_field_can_be_named_after(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"beats (s)": [[1.0, 2.0], [3.0]]}), tmp_path / "m.parquet")
+    guess = guess_of(str(tmp_path / "m.parquet"))
+    assert fields_of(guess) == {"beats_s": {"kind": "sequence", "columns": ["beats (s)"]}}
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        (
+            {"id": ["a", "b"], "comment": ["so", "so far"]},
+            ["'comment' is not used: no value", "key: column 'id'"],
+        ),
+        ({"id": ["a", "b"]}, ["key: column 'id'"]),
+        ({"age": [*range(60), "abc"]}, ["'age' is not used: no value", "'age' has mixed or nested values"]),
+        ({"scan": ["0.mha", "1.mha"]}, [r"'scan' is not used: it holds paths, but nothing decodes '\.mha'"]),
+        ({f"c{n}": [f"{n}", f"{n}x"] for n in range(30)}, ["'c19' is not used", r"  and \d+ more"]),
+    ],
+)
+def test_no_field_at_all_is_refused_with_every_reason(
+    tmp_path: Path, columns: dict[str, list[Any]], told: list[str]
+) -> None:
+    (tmp_path / "0.mha").touch()
+    guess = table(tmp_path, **columns)
+    manifest = read_manifest(SourceSettings(manifest=str(tmp_path / "m.jsonl")))
+    assert guess.fields == {}
+    for reason in (r"^no column of m\.jsonl gives a field", *told):
+        with pytest.raises(ConfigError, match=reason):
+            guess.check_any(manifest)
 
 
 def test_files_that_nothing_decodes_are_said(tmp_path: Path) -> None:

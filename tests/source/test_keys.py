@@ -17,7 +17,7 @@ from flatout.errors import ManifestError
 from flatout.source.identity import hash_key
 from flatout.source.key_rule import KeyRule
 from flatout.source.keys import choose_keys, key_hashes
-from flatout.source.lists import ListColumns
+from flatout.source.lists import ListColumns, file_state
 
 
 def keys_of(
@@ -108,7 +108,12 @@ def test_content_is_the_last_resort_and_repeats_are_numbered() -> None:
 
 def test_content_includes_lists(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [[1], [2], [1]]}), tmp_path / "a.parquet")
-    lists = ListColumns.of_file(tmp_path / "a.parquet", ["x"], pq.read_metadata(tmp_path / "a.parquet"))
+    lists = ListColumns.of_file(
+        tmp_path / "a.parquet",
+        ["x"],
+        pq.read_metadata(tmp_path / "a.parquet"),
+        file_state(tmp_path / "a.parquet"),
+    )
     keys = choose_keys(pa.table({}), (), None, lists)[0].to_pylist()
     assert keys[2] == f"{keys[0]}-2"
     assert keys[1] not in (keys[0], keys[2])

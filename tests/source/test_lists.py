@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.errors import SampleError
+from flatout.errors import ManifestError, SampleError
 from flatout.source import lists as lists_module
-from flatout.source.lists import ListCell, ListColumns, join_lists, read_cells
+from flatout.source.lists import ListCell, ListColumns, file_state, join_lists, read_cells
 
 
 def write(path: Path, table: pa.Table, rows_per_group: int = 2) -> ListColumns:
     pq.write_table(table, path, row_group_size=rows_per_group)
-    return ListColumns.of_file(path, table.column_names, pq.read_metadata(path))
+    return places(path, table.column_names)
+
+
+def places(path: Path, names: Sequence[str]) -> ListColumns:
+    return ListColumns.of_file(path, names, pq.read_metadata(path), file_state(path))
 
 
 def cells_of(lists: ListColumns, index: int) -> dict[str, ListCell]:
@@ -98,13 +104,24 @@ def test_a_group_is_read_once_while_its_rows_are_asked_for(
     assert len(opened) == 4
 
 
-def test_a_rewritten_file_is_read_anew(tmp_path: Path) -> None:
+def test_a_rewritten_file_is_refused_until_its_rows_are_read_anew(tmp_path: Path) -> None:
+    """Where a row stood there may be another now, which looks as good."""
     path = tmp_path / "a.parquet"
-    cells = cells_of(write(path, pa.table({"x": [[1, 2, 3]]})), 0)
-    assert read_cells(cells).array.tolist() == [[1], [2], [3]]
-    path.unlink()
-    write(path, pa.table({"x": [[4] * 50]}))
-    assert read_cells(cells).array.shape == (50, 1)
+    lists = write(path, pa.table({"x": [[1], [2], [3]], "y": [[1], [2], [3]]}), 1)
+    first, second = cells_of(lists, 0), cells_of(lists, 1)
+    assert read_cells({"x": first["x"]}).array.item() == 1
+    again = write(tmp_path / "b.parquet", pa.table({"x": [[3], [1], [2]], "y": [[3], [1], [2]]}), 1)
+    assert again.states[0][0] == lists.states[0][0]
+    os.utime(tmp_path / "b.parquet", ns=(0, lists.states[0][1]))
+    (tmp_path / "b.parquet").replace(path)
+    assert read_cells({"x": first["x"]}).array.item() == 1  # what it was, from memory
+    for cells in ({"y": first["y"]}, second):
+        with pytest.raises(SampleError, match=r"was changed after its rows were read; run prepare again"):
+            read_cells(cells)
+    with pytest.raises(ManifestError, match="was changed after its rows were read"):
+        lists.digests("x")
+    anew = places(path, ["x"])
+    assert [read_cells(cells_of(anew, at)).array.item() for at in range(3)] == [3, 1, 2]
 
 
 def test_files_that_vanish_or_break(tmp_path: Path) -> None:
@@ -113,6 +130,7 @@ def test_files_that_vanish_or_break(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[4:60] = bytes(56)
     path.write_bytes(data)
+    lists = places(path, ["x"])
     with pytest.raises(SampleError, match="row group 0, column 'x'"):
         read_cells(cells_of(lists, 0))
     assert lists.digests("x").tolist() == [0] * 4
@@ -121,7 +139,7 @@ def test_files_that_vanish_or_break(tmp_path: Path) -> None:
         read_cells(cells_of(lists, 0))
     assert caught.value.stage == "find"
     write(path, pa.table({"x": [[1]]}))
-    with pytest.raises(SampleError, match="the file was changed"):
+    with pytest.raises(SampleError, match="was changed after its rows were read"):
         read_cells(cells_of(lists, 3))
 
 

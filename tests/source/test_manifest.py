@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from flatout.config.fields import ImageField, LabelField, SequenceField, SignalField, TextField
 from flatout.config.source import SourceSettings, SplitSection
-from flatout.errors import ConfigError, ManifestError, SampleError
+from flatout.errors import ConfigError, ManifestError, ManifestMissingError, SampleError
 from flatout.source.files import SourceFile
 from flatout.source.lists import ListCell, read_cells
 from flatout.source.manifest import Manifest, manifest_of_range, read_manifest
@@ -54,7 +54,7 @@ def test_a_csv(tmp_path: Path) -> None:
 def test_base_path_is_taken_from_the_settings(tmp_path: Path) -> None:
     path = write(tmp_path / "tables", "m.csv", CSV)
     assert read(path, base_path=str(tmp_path)).base_path == tmp_path
-    with pytest.raises(ManifestError, match="is not a folder"):
+    with pytest.raises(ManifestMissingError, match="is not a folder"):  # a wrong path: exit code 2
         read(path, base_path=str(tmp_path / "none"))
 
 
@@ -259,3 +259,15 @@ def test_digests_ignore_other_columns_and_order(tmp_path: Path) -> None:
     one = read(write(tmp_path, "1.csv", "file,label\na.wav,1\nb.wav,2\n"))
     two = read(write(tmp_path, "2.csv", "new,label,file\nx,2,b.wav\ny,1,a.wav\nz,3,c.wav\n"))
     np.testing.assert_array_equal(one.digests(["file", "label"]), two.digests(["label", "file"])[[1, 0]])
+
+
+def test_only_wanted_columns_travel(tmp_path: Path) -> None:
+    table = pa.table({"id": ["a", "b"], "note": ["long", "longer"], "dx": [[1], [2, 3]]})
+    pq.write_table(table, tmp_path / "m.parquet")
+    manifest = read_manifest(SourceSettings(manifest=str(tmp_path / "m.parquet"), key_column="id"))
+    assert set(manifest.block([1]).columns) == {"id", "note", "dx"}
+    for wanted in (["dx"], ["note"], []):
+        block = manifest.block([1], wanted=wanted)
+        assert list(block.columns) == wanted
+        assert block.keys == ["b"]
+        assert [set(row.values) for row in block.rows()] == [set(wanted)]

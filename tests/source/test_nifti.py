@@ -145,6 +145,20 @@ def test_a_member_of_an_archive_is_read_in_place(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.array, make_image().dataobj)
 
 
+@pytest.mark.parametrize("name", ["scan.nii", "scan.nii.gz"])
+def test_an_empty_file_is_called_so(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SampleError, match=f"^decode: {name} is empty; copy it again$"):
+        decode_bytes(b"", tmp_path, name)
+
+
+@pytest.mark.parametrize("half", ["a.hdr", "a.img"])
+def test_an_empty_half_of_a_pair_is_called_so(half: str, tmp_path: Path) -> None:
+    nibabel.save(nibabel.Nifti1Pair(np.zeros((2, 3, 4), np.int16), np.eye(4)), tmp_path / "a.img")
+    (tmp_path / half).write_bytes(b"")
+    with pytest.raises(SampleError, match=f"^decode: {half} is empty; copy it again$"):
+        decode_path(tmp_path / "a.hdr")
+
+
 def test_rgb_voxels_keep_their_channels(tmp_path: Path) -> None:
     dtype = np.dtype([("R", "u1"), ("G", "u1"), ("B", "u1")])
     values = np.frombuffer(bytes(range(72)), dtype=dtype).reshape(2, 3, 4)

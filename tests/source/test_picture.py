@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import skimage
-from PIL import Image
+from PIL import Image, ImageFile
 
 from flatout.errors import SampleError
 from flatout.source.files import SourceFile
@@ -247,7 +247,7 @@ def test_one_flipped_bit_in_the_pixels_of_a_png_is_noticed(tmp_path: Path) -> No
 def test_a_bomb_is_refused_before_it_is_inflated(size: tuple[int, int], tmp_path: Path) -> None:
     tracemalloc.start()
     try:
-        with pytest.raises(SampleError, match=r"max_sample_bytes|exceeds limit"):
+        with pytest.raises(SampleError, match="max_sample_bytes is 2,147,483,648"):
             decode_bytes(tiny_png(*size), tmp_path)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -258,6 +258,55 @@ def test_a_bomb_is_refused_before_it_is_inflated(size: tuple[int, int], tmp_path
 def test_the_limit_is_the_samples_own(tmp_path: Path) -> None:
     with pytest.raises(SampleError, match=r"claims 64 x 64 pixels, 16,384 bytes; max_sample_bytes is 10,000"):
         decode_bytes(tiny_png(64, 64), tmp_path, Limits(max_sample_bytes=10_000))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("PNG", {}),
+        ("JPEG", {}),
+        ("TIFF", {}),
+        ("TIFF", {"compression": "tiff_lzw"}),
+        ("TIFF", {"compression": "tiff_lzw", "tiffinfo": {0x0112: 6}}),
+        ("BMP", {}),
+    ],
+)
+@pytest.mark.parametrize("mode", ["RGB", "P"])
+def test_max_sample_bytes_counts_and_not_pillows_own_limit(
+    kind: str, options: dict[str, Any], mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "JPEG" and mode == "P":
+        pytest.skip("JPEG has no palettes")
+    data = encode(Image.fromarray(natural()).convert(mode), kind, **options)
+    wanted = decode_bytes(data, tmp_path).array
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    np.testing.assert_array_equal(decode_bytes(data, tmp_path).array, wanted)
+    assert Image.MAX_IMAGE_PIXELS == 100
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "TIFF", "BMP"])
+def test_no_format_allocates_pixels_above_the_limit(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"compression": "tiff_deflate"} if kind == "TIFF" else {}
+    data = encode(Image.new("1" if kind == "BMP" else "L", (100, 100)), kind, **options)
+    monkeypatch.setattr(ImageFile.ImageFile, "load_prepare", lambda self: pytest.fail("pixels are allocated"))
+    with pytest.raises(SampleError, match=r"claims 100 x 100 pixels, 40,000 bytes; max_sample_bytes is 9,999"):
+        decode_bytes(data, tmp_path, Limits(max_sample_bytes=9_999))
+
+
+def test_an_empty_file_is_called_so(tmp_path: Path) -> None:
+    with pytest.raises(SampleError, match=r"^decode: picture\.png is empty; copy it again$"):
+        decode_bytes(b"", tmp_path)
+
+
+@pytest.mark.parametrize("kept", [12, 20, 40, 100, -1, -14])
+def test_a_png_that_is_cut_off_is_called_so(kept: int, tmp_path: Path) -> None:
+    data = encode(Image.fromarray(natural()))[:kept]
+    with pytest.raises(
+        SampleError, match=rf"png is cut off or damaged: got {len(data):,} bytes, wanted [\d,]+ "
+    ):
+        decode_bytes(data, tmp_path)
 
 
 def test_pillow_itself_is_left_as_it_was(tmp_path: Path) -> None:

@@ -74,6 +74,16 @@ def test_an_unknown_suffix_is_one_samples_failure() -> None:
         find_decoder("array", ".xyz")
 
 
+@pytest.mark.parametrize("kind", ["signal", "image", "array", "sequence"])
+def test_a_folder_is_no_file(kind: str, tmp_path: Path) -> None:
+    suffix = SourceFile.whole(tmp_path).suffix
+    with pytest.raises(
+        SampleError, match=rf"^find: the path is a folder; kind '{kind}' wants a file \(known: \."
+    ):
+        find_decoder(kind, suffix)
+    assert find_decoder("volume", suffix).__name__ == "decode_series"
+
+
 def test_a_mask_is_read_as_a_volume_or_an_image() -> None:
     assert suffixes_of("mask") == suffixes_of("volume") | suffixes_of("image")
 

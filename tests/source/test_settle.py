@@ -236,3 +236,47 @@ def test_numbers_that_look_like_paths_stay_values(tmp_path: Path) -> None:
         "array": {"kind": "array", "column": "file"},
         "score": {"kind": "scalar", "dtype": "float64"},
     }
+
+
+def test_a_field_with_a_cleaned_name_is_changed_by_name_or_column(tmp_path: Path) -> None:
+    rows = "".join(f"a{n},{n}.5,{'ab'[n % 2]}\n" for n in range(12))
+    (tmp_path / "m.csv").write_text(f"id,Age (years),label\n{rows}")
+    age = {"kind": "scalar", "column": "Age (years)"}
+    label = {"label": {"kind": "label"}}
+    path = tmp_path / "m.csv"
+    assert fields_of(path) == {"Age_years": age, **label}
+    assert fields_of(path, {"Age_years": {"dtype": "float64"}}) == {
+        "Age_years": {**age, "dtype": "float64"},
+        **label,
+    }
+    assert fields_of(path, {"old": {"column": "Age (years)"}}) == {"old": age, **label}
+    assert fields_of(path, {"Age (years)": None}) == fields_of(path, {"Age_years": None}) == label
+
+
+def test_given_fields_beside_an_empty_guess(tmp_path: Path) -> None:
+    (tmp_path / "m.csv").write_text("id,comment\n" + "".join(f"a{n},words {n}\n" for n in range(9)))
+    comment = {"comment": {"kind": "text"}}
+    assert fields_of(tmp_path / "m.csv", comment, guess_fields=True) == comment
+
+
+@pytest.mark.parametrize(
+    ("settings", "group"),
+    [
+        ({"fields": {"x": {"kind": "signal", "column": "file"}}}, "speaker"),
+        ({"transform": "json:loads"}, "speaker"),
+        ({"fields": {"x": {"kind": "signal", "column": "file"}, "speaker": {"kind": "label"}}}, None),
+        ({"fields": {"x": {"kind": "signal", "column": "file"}}, "splits": {"guess": False}}, None),
+        ({"fields": {"x": {"kind": "signal", "column": "file"}}, "splits": {"group": "room"}}, "room"),
+    ],
+)
+def test_patients_stay_together_whether_or_not_fields_are_given(
+    tmp_path: Path, settings: dict[str, Any], group: str | None
+) -> None:
+    """Unless whom they are told apart by is what is learned."""
+    rows = [f"{number}.wav,p{number // 2},r{number % 11}" for number in range(60)]
+    (tmp_path / "m.csv").write_text("\n".join(["file,speaker,room", *rows]))
+    _, guess = settled(tmp_path / "m.csv", **settings)
+    assert guess.group_column in (group, None)
+    config = load_config({"manifest": str(tmp_path / "m.csv"), **settings}, environ={})
+    assert (config.splits.group or guess.group_column) == group
+    assert any("together (30 groups)" in note for note in guess.notes) == (group == "speaker")

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatout.config.fields import ArrayField
+from flatout.errors import SampleError
 from flatout.source import (
     NO_SIGHT,
     FieldsMaker,
@@ -316,3 +317,45 @@ def test_sights_of_a_task_become_columns() -> None:
     assert (sights.sizes.tolist(), sights.mtimes_ns.tolist()) == ([1, -1], [2, 0])
     assert (sights.paths, sights.by_content.tolist()) == (["a", ""], [True, False])
     assert len(Sights.of([]).paths) == Sights.of([]).num_moved == 0
+
+
+def test_a_tar_that_changed_after_a_member_was_read_is_read_again(tmp_path: Path) -> None:
+    write(tmp_path / "audio.tar", b"headONEheadTWO")
+    sighter = Sighter(look.Looker(str(tmp_path), allow_outside=False), ("x",))
+    maker = FieldsMaker({"x": ArrayField()}, str(tmp_path))
+    fingerprints = []
+    for changes in (False, True):
+        row = Row("k", {"x": SourceFile(tmp_path / "audio.tar", "one.npy", 4, 3)}, 7, found=sighter.found())
+        with pytest.raises(SampleError):  # three bytes are no array, but they were read
+            maker.make(row)
+        if changes:
+            write(tmp_path / "audio.tar", b"headTWOheadONE", age_s=900)
+        fingerprints.append(sight(sighter, row)[3])
+    assert fingerprints[0] != 0
+    assert fingerprints[1] == 0
+
+
+def test_a_file_that_changes_just_before_it_is_hashed_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of a row's files is too new for its time to count, so the other is hashed, too, after it was read."""
+    write(tmp_path / "a", b"one")
+    write(tmp_path / "b", b"two", age_s=0)
+    sighter = Sighter(look.Looker(str(tmp_path), allow_outside=False), ("x", "y"))
+    row = Row("k", {"x": "a", "y": "b"}, 7)
+    see, is_changing = look.Looker.see, False
+
+    def change_and_see(looker: look.Looker, cell: Any) -> Any:
+        if is_changing and cell == "a" and looker.by_content:
+            write(tmp_path / "a", b"three", age_s=900)
+        return see(looker, cell)
+
+    monkeypatch.setattr(look.Looker, "see", change_and_see)
+    fingerprints = []
+    for changes in (False, True):
+        is_changing = changes
+        row.found = sighter.found()
+        sighter.note(row, row.found)
+        fingerprints.append(sight(sighter, row)[3])
+    assert fingerprints[0] != 0
+    assert fingerprints[1] == 0

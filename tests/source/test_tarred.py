@@ -96,6 +96,28 @@ def test_a_missing_member_fails_by_name(tmp_path: Path, name: str) -> None:
     assert "1 rows name no member" in notes[0]
 
 
+def test_the_reason_is_a_sentence_and_the_path_is_the_tars(tmp_path: Path) -> None:
+    tars = [make_tar(tmp_path / f"audio_{i}.tar", {"d/x.wav": b"x", f"{i}/y.wav": b"y"}) for i in (0, 1)]
+    reasons = {
+        "a3.wav": "no member 'a3.wav' in 2 tars (audio_0.tar, ...); add the tar that has it to "
+        "tarred_audio_filepaths",
+        "d/x.wav": "several members 'x.wav' in 2 tars (audio_0.tar, ...); give the row its shard_id, or the "
+        "member's folder",
+    }
+    reasons["y.wav"] = reasons["d/x.wav"].replace("x.wav", "y.wav")
+    index, _ = index_tars(pa.table({"f": [*reasons]}), "f", tars)
+    for at, (name, reason) in enumerate(reasons.items()):
+        file = pickle.loads(pickle.dumps(index.file_of(at, name)))
+        assert file.path == tars[0]
+        for look in (file.stat, lambda file=file: file.read_bytes(Limits())):
+            with pytest.raises(SampleError) as caught:
+                look()
+            assert (caught.value.stage, caught.value.reason) == ("find", reason)
+    (alone, _) = index_tars(pa.table({"f": ["a3.wav"]}), "f", tars[:1])
+    with pytest.raises(SampleError, match=r"^find: no member 'a3\.wav' in audio_0\.tar; add"):
+        alone.file_of(0, "a3.wav").stat()
+
+
 def test_links_devices_and_sparse_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w") as tar:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,23 @@ def test_missing_files_are_named_with_their_place(source: Any, monkeypatch: pyte
     assert found == {key: f"'{place}': No such file or directory" for key, place in places.items()}
 
 
+def test_a_member_that_no_tar_has_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast, "NUM_LOOKED_AT", 1)
+    for name in ("x0.npy", "x1.npy"):
+        np.save(tmp_path / name, np.zeros(3, np.float32))
+    with tarfile.open(tmp_path / "audio_0.tar", "w") as tar:
+        tar.add(tmp_path / "x0.npy", "x0.npy")
+    (tmp_path / "m.csv").write_text("audio_filepath\nx0.npy\nx1.npy\n")
+    settings = {
+        "manifest": str(tmp_path / "m.csv"),
+        "tarred_audio_filepaths": "audio_0.tar",
+        "fields": {"x": {"kind": "array", "column": "audio_filepath"}},
+    }
+    (bad,) = summarise_source(load_config(settings)).bad
+    assert bad.error.startswith("no member 'x1.npy' in audio_0.tar; add the tar")
+    assert (bad.stage, bad.path) == ("find", f"{tmp_path}/audio_0.tar:x1.npy")
+
+
 def test_tables_of_lists_are_what_lies_on_disk(tmp_path: Path) -> None:
     for split in ("train", "val"):
         table = pa.table({"id": [f"{split}{n}" for n in range(4)], "x": [[1.0, 2.0]] * 4})
@@ -179,3 +197,22 @@ def test_classes_are_named_as_a_store_names_them(tmp_path: Path) -> None:
         for name in label:
             assert field(found, name).classes == field(stored, name).classes
     assert field(stored, "number").classes == {"no": {"train": 1}, "yes": {"train": 3}}
+
+
+def test_guessed_fields_of_any_columns_can_be_stored(tmp_path: Path) -> None:
+    """Names that no field can have, and a list that is missing among the first."""
+    x = [[float(n), 1.0] for n in range(20)]
+    y = [None if n == 3 else values for n, values in enumerate(x)]
+    table = pa.table({"id": [f"a{n}" for n in range(20)], "Age (years)": np.arange(20) / 2, "x": x, "y": y})
+    pq.write_table(table, tmp_path / "m.parquet")
+    settings = {
+        "manifest": str(tmp_path / "m.parquet"),
+        "preprocessed_data_dir": str(tmp_path / "store"),
+        "num_workers": 0,
+    }
+    DataPreprocessor(settings).run()
+    stored = summarise_store(tmp_path / "store")
+    assert [item.name for item in stored.fields] == ["sequence", "Age_years"]
+    assert field(stored, "Age_years").high == 9.5
+    assert (stored.num_samples, stored.num_bad) == (19, 1)
+    assert field(summarise_source(load_config(settings)), "Age_years").kind == "scalar"

@@ -368,3 +368,20 @@ def test_tars_named_from_the_folder_of_the_run_are_found_from_another(
     shard_paths(tmp_path / "store")[0].unlink()
     monkeypatch.chdir(tmp_path)
     mended(tmp_path / "store", expected)
+
+
+@pytest.mark.parametrize("damage", ["lose", "change"])
+def test_rows_whose_list_is_damaged_are_tried_again(source: Any, damage: str) -> None:
+    """An empty list would say that all is well."""
+    (source.folder / "s03.npy").write_bytes(b"broken")
+    (source.folder / "s07.npy").unlink()
+    assert source.prepare(max_bad_fraction=0.5).failed == 2
+    before, quarantine = hash_of(source.store), source.store / "quarantine.jsonl"
+    if damage == "lose":
+        quarantine.unlink()
+    else:
+        quarantine.write_text(quarantine.read_text() + "{}\n")
+    stats = mended(source.store, before)
+    assert (stats.failed, sorted(row.key for row in stats.bad)) == (2, ["s03", "s07"])
+    assert StoreReader(source.store).meta.num_bad == 2
+    assert len(quarantine.read_text().splitlines()) == 2

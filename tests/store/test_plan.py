@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flatout.store.plan import MIN_SHARD_BYTES, MIN_SHARDS, make_plan, rows_per_shard, stored_bytes_per_row
+from flatout.store.plan import (
+    MIN_SHARD_BYTES,
+    MIN_SHARDS,
+    MOST_ROWS,
+    make_plan,
+    rows_per_shard,
+    stored_bytes_per_row,
+)
 from flatout.store.specify import ArrayForm
 from flatout.store.task import SHARD_BYTES
 from flatout.types import FieldSpec
@@ -35,11 +42,11 @@ def plan_of(todo: Any = range(10), **changes: Any) -> Any:
 def test_rows_per_shard_is_a_clamp(bytes_per_row: float, num_rows: int) -> None:
     found = rows_per_shard(bytes_per_row, num_rows)
     bytes_per_row = max(bytes_per_row, 1.0)
-    assert found >= 1
+    assert 1 <= found <= MOST_ROWS
     assert found == 1 or found * bytes_per_row <= SHARD_BYTES
     wanted = math.ceil(num_rows / MIN_SHARDS)
     if found < wanted:  # cut finer only where 64 shards would be too large
-        assert found == 1 or (found + 1) * bytes_per_row > SHARD_BYTES
+        assert found in (1, MOST_ROWS) or (found + 1) * bytes_per_row > SHARD_BYTES
     if found > max(wanted, 1):  # fewer than 64 only where they would be tiny
         assert (found - 1) * bytes_per_row < MIN_SHARD_BYTES
 
@@ -52,6 +59,7 @@ def test_rows_per_shard_is_a_clamp(bytes_per_row: float, num_rows: int) -> None:
         (100 << 20, 10, 1),  # a sample larger than a shard is a shard of its own
         (1, 100, 65536),  # all in one rather than tiny ones
         (0.0, 0, 65536),
+        (8, 10**8, MOST_ROWS),  # and not 1.5 million, whose keys alone would fill a worker
     ],
 )
 def test_rows_per_shard(bytes_per_row: float, num_rows: int, expected: int) -> None:

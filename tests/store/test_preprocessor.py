@@ -248,8 +248,30 @@ def test_float16_overflow_is_one_rows_failure(source: Any) -> None:
 def test_all_rows_bad(source: Any) -> None:
     for path in source.folder.glob("*.npy"):
         path.write_bytes(b"broken")
-    with pytest.raises(PrepareError):
+    with pytest.raises(PrepareError, match="all 12 rows failed, so there is nothing to store"):
         source.prepare(max_bad_fraction=1.0)
+
+
+@pytest.mark.parametrize("good", [[8, 9, 10, 11], [0, 6, 9], [7]])
+def test_bad_rows_at_the_beginning_change_nothing_for_the_good_ones(source: Any, good: list[int]) -> None:
+    """Whether a field is ragged follows from the first good rows, however many bad ones are before them."""
+    for number in range(12):
+        shape = (4, 5) if number in (0, 7) else (3, 5)
+        np.save(source.folder / f"s{number:02d}.npy", np.full(shape, number, np.float32))
+    whole = [row for row in source.rows if int(row["id"][1:]) in good]
+    rows, source.rows = source.rows, whole
+    source.save()
+    labels = {"kind": "label", "classes": ["cat", "dog", "eel"]}
+    fields = {**source.config()["fields"], "label": labels}
+    source.prepare(preprocessed_data_dir=str(source.folder / "alone"), fields=fields)
+    source.rows = rows
+    source.save()
+    for number in set(range(12)) - set(good):
+        (source.folder / f"s{number:02d}.npy").write_bytes(b"")
+    assert source.prepare(max_bad_fraction=1.0, fields=fields).num_samples == len(good)
+    alone, beside = StoreReader(source.folder / "alone"), StoreReader(source.store)
+    assert alone.meta.content_hash == beside.meta.content_hash
+    assert alone.meta.fields == beside.meta.fields
 
 
 def cut_after(monkeypatch: pytest.MonkeyPatch, num_tasks: int) -> None:
@@ -494,6 +516,32 @@ def test_a_transform_beside_the_config_goes_through_workers(
     assert sample["name"].tobytes() == b"s04"
     assert DataPreprocessor(config).run().unchanged == 12
     assert DataPreprocessor(load_config(config, sets=["transform_params.gain=3"])).run().processed == 12
+
+
+def test_a_transform_of_the_running_script_goes_through_workers(tmp_path: Path) -> None:
+    """As in a notebook: no file behind it that workers could import, and defined anew now and then."""
+    (tmp_path / "rows.csv").write_text("id,n\n" + "".join(f"r{n},{n}\n" for n in range(20)))
+    script = """
+        from flatout.store import DataPreprocessor, StoreReader
+        import numpy as np
+
+        config = {"manifest": "rows.csv", "preprocessed_data_dir": "store", "num_workers": 2,
+                  "transform": "__main__:make"}
+        for factor in (2, 3):
+            exec(f"def make(row): return {{'x': np.full(4, int(row['n']) * {factor})}}")
+            stats = DataPreprocessor(config).run()
+            print(stats.processed, StoreReader("store").read(5)["x"].tolist())
+        print(DataPreprocessor(config).run().unchanged)
+    """
+    found = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.splitlines() == ["20 [10, 10, 10, 10]", "20 [15, 15, 15, 15]", "20"]
 
 
 def test_changed_code_is_noticed_and_named(

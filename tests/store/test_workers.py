@@ -165,6 +165,7 @@ CRASHES = {
 }
 FAILURES = {
     "sysexit": ("transform", "SystemExit: enough"),
+    "interrupt": ("transform", "KeyboardInterrupt"),
     "memory": ("decode", "num_workers"),
     "unsendable": ("transform", "Unsendable: 1"),
     "mute": ("transform", "Mute"),

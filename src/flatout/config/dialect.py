@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from flatout.config.findings import Findings
-from flatout.config.layer import Layer, Path, dotted, leaves, lookup, put
+from flatout.config.layer import Layer, Path, dotted, leaves, lookup, put, word
+from flatout.config.train import Precision
 
 _LOADER = {"ims_per_gpu": "batch_size"}
 
@@ -60,8 +62,8 @@ _RANGE = re.compile(r"\s*(\d+)\s*[-~\u2013]\s*(\d+)\s*")
 _PRECISIONS = {
     **dict.fromkeys(("16", "fp16", "float16"), "16-mixed"),
     **dict.fromkeys(("bf16", "bfloat16"), "bf16-mixed"),
-    **dict.fromkeys(("32-true", "fp32", "float32"), "32"),
-    **dict.fromkeys(("64-true", "fp64", "float64"), "64"),
+    **dict.fromkeys(("32", "32-true", "fp32", "float32"), "32"),
+    **dict.fromkeys(("64", "64-true", "fp64", "float64"), "64"),
 }
 _SWITCH = {
     **dict.fromkeys(("true", "yes", "on", "1"), "16-mixed"),
@@ -82,21 +84,28 @@ def canonical(path: Path) -> Path:
 def translate(layer: Layer, findings: Findings) -> Layer:
     """The layer with canonical names and values.
 
-    Values that were chosen for the user become notes; two spellings that differ become a problem.
+    Values that were chosen for the user become notes; two spellings that differ become a problem. Null, or a
+    section without keys, gives way to what another spelling says.
     """
     values: dict[Any, Any] = {}
     spelled: dict[Path, Path] = {}
+    said = {canonical(key) for key, given in leaves(layer.values) if not _is_nothing(given)}
     for key, given in leaves(layer.values):
         if key[0] in FLATTENED and len(key) == 1 and not given:
             continue  # a section with nothing in it
         path, written = canonical(key), layer.spelling(key)
+        if _is_nothing(given) and any(_touch(path, other) for other in said):
+            continue
+        if path == ("precision",) and (wrong := _wrong_switch(key, given)):
+            findings.problems.append(f"{layer.describe(key)}: '{dotted(written)}' {wrong}")
+            continue
         value = _precision(key, given) if path == ("precision",) else given
         if (lower := _lower_end(path, value)) is not None:
             findings.notes.append(f"{dotted(written)}: {value} is a range; took {lower}")
             value = lower
         if path == JOINED and path in spelled:
             value = _joined(lookup(values, path), value)
-        elif other := _conflict(path, value, spelled, values):
+        elif not _is_nothing(value) and (other := _conflict(path, value, spelled, values)):
             findings.problems.append(
                 f"{layer.describe(key)}: '{dotted(other)}' and '{dotted(written)}' both set "
                 f"'{dotted(path)}' and differ; keep one of them"
@@ -124,14 +133,32 @@ def _precision(key: Path, value: Any) -> Any:
     text = str(value).lower()
     if key[-1] != "precision":
         return _SWITCH.get(text, value)
-    return value if value is None or isinstance(value, bool) else _PRECISIONS.get(text, text)
+    if isinstance(value, bool):
+        return value
+    return _PRECISIONS.get(text, text if isinstance(value, str) else value)
+
+
+def _wrong_switch(key: Path, value: Any) -> str | None:
+    """What to say of a `use_fp16` or its like that is neither on nor off, and no precision either."""
+    if key[-1] == "precision" or _precision(key, value) in get_args(Precision):
+        return None
+    return f"is {word(value)}; wanted true or false"
+
+
+def _is_nothing(value: Any) -> bool:
+    return value is None or (isinstance(value, Mapping) and not value)
+
+
+def _touch(one: Path, other: Path) -> bool:
+    """Whether both are one setting, or one of them is around the other."""
+    shared = min(len(one), len(other))
+    return one[:shared] == other[:shared]
 
 
 def _conflict(path: Path, value: Any, spelled: dict[Path, Path], values: dict[Any, Any]) -> Path | None:
     """The spelling that already set `path`, something in it or around it, to something else."""
     for other, written in spelled.items():
-        shared = min(len(other), len(path))
         is_same = other == path and lookup(values, path) == value
-        if other[:shared] == path[:shared] and not is_same:
+        if _touch(other, path) and not is_same:
             return written
     return None

@@ -105,7 +105,7 @@ class SignalField(NormaliseSection):
 
     kind: Literal["signal"] = "signal"
     rate: PositiveInt | None = None
-    """Samples a second after resampling; absent: as the file has it (all files must agree)."""
+    """Samples a second after resampling; absent: each file keeps its own, so set it where they differ."""
     source_rate: PositiveFloat | None = None
     """Samples a second of files that do not say (npy, csv)."""
     channels: Channels = "refuse"

@@ -30,6 +30,10 @@ class SourceFile:
     """Of a whole file or folder when it was found; None: nobody has looked yet."""
     is_unchanged: bool = field(default=False, compare=False)
     """Whether it had the same size and time when all of it was read. If not, nobody knows yet."""
+    indexed: tuple[int, int] | None = field(default=None, compare=False)
+    """Size and time of the tar when its members were looked up; None: this is no member, or nobody knows."""
+    missing: str = ""
+    """Why there are no such bytes, where that was known before anyone looked: the place never opens then."""
 
     @classmethod
     def whole(cls, path: Path) -> SourceFile:
@@ -40,10 +44,16 @@ class SourceFile:
         """A whole file or folder that has been looked at."""
         return cls(path, os.path.basename(path), 0, None, state)  # noqa: PTH119
 
+    @classmethod
+    def absent(cls, archive: Path, name: str, missing: str) -> SourceFile:
+        """A member that an archive does not have: to look at it or to read it fails with the reason."""
+        # A path below a regular file never opens, whatever stands in the folder.
+        return cls(archive / "no member", name, 0, 0, missing=missing)
+
     @property
     def path(self) -> Path:
         """The file or folder, or the tar around it."""
-        return Path(self.place)
+        return Path(self.place).parent if self.missing else Path(self.place)
 
     @property
     def suffix(self) -> str:
@@ -59,11 +69,20 @@ class SourceFile:
         return self.path.is_dir() if self.state is None else stat.S_ISDIR(self.state.st_mode)
 
     def stat(self) -> os.stat_result:
-        """The state of the file, or of the tar around it, now."""
+        """The state of the file, or of the tar around it, now.
+
+        Raises:
+            SampleError: it is not there, or the tar is another: other members may stand at the same places.
+        """
         try:
-            return os.stat(self.place)  # noqa: PTH116
+            state = os.stat(self.place)  # noqa: PTH116
         except OSError as error:
-            raise SampleError("find", f"{self.path}: {error.strerror or error}") from error
+            raise self._not_opened(error) from error
+        if self.indexed not in (None, (state.st_size, state.st_mtime_ns)):
+            raise SampleError(
+                "find", f"{self.path} was changed after its members were found; run prepare again"
+            )
+        return state
 
     def read_bytes(self, limits: Limits) -> bytes:
         """The raw bytes, at most `limits.max_sample_bytes` of them."""
@@ -86,10 +105,13 @@ class SourceFile:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise SampleError("find", f"{self.path}: {error.strerror or error}") from error
+            raise self._not_opened(error) from error
         if len(data) < size:
             raise SampleError("find", f"{self.path}: got {len(data):,} of {size:,} bytes")
         return data
+
+    def _not_opened(self, error: OSError) -> SampleError:
+        return SampleError("find", self.missing or f"{self.path}: {error.strerror or error}")
 
 
 def is_same_state(before: os.stat_result, after: os.stat_result) -> bool:

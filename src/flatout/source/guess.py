@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,10 +12,13 @@ from pydantic import TypeAdapter
 
 from flatout.config.fields import AnyField
 from flatout.config.source import SplitSection
+from flatout.errors import ConfigError
 from flatout.source.arrow import as_text
+from flatout.source.channels import equally_long
 from flatout.source.columns import common_suffix, first_values, kinds_by_suffix
 from flatout.source.judge import LABEL_WORDS, judge_column, mostly_empty, num_distinct, words_of
 from flatout.source.manifest import Manifest, find_split_column
+from flatout.source.naming import free_name, setting_of, usable_name, without_path_words
 from flatout.source.splits import normalise_split
 
 MASK_WORDS = {
@@ -32,22 +34,12 @@ MASK_WORDS = {
     "gt",
 }
 GROUP_WORDS = {"patient", "subject", "speaker", "participant", "person", "donor", "client", "group"}
-_PATH_WORDS = {
-    "path",
-    "paths",
-    "file",
-    "files",
-    "filepath",
-    "filename",
-    "fname",
-    "name",
-    "rel",
-    "relative",
-    "abs",
-}
 
 FEWEST_GROUPS = 10
 """Fewer groups than this cannot be divided into shares; 4 speakers would all be train."""
+
+MOST_REASONS = 20
+"""An error says no more of them: a table may have thousands of columns."""
 
 _FIELD: TypeAdapter[Any] = TypeAdapter(AnyField)
 
@@ -61,6 +53,8 @@ class Guess:
     group_column: str | None = None
     told: dict[tuple[str, str], str] = field(default_factory=dict)
     """A sentence on each ("field", name), ("column", name) and ("group", column)."""
+    columns: Sequence[str] = ()
+    """Columns of the manifest: a field that cannot have its column's name takes none of these."""
 
     @property
     def notes(self) -> list[str]:
@@ -68,9 +62,13 @@ class Guess:
 
     def add(self, name: str, why: str, **settings: Any) -> str:
         """Adds a field under a free name and says so; its name."""
-        name, taken = name or settings["kind"], 2
-        while name in self.fields:
-            name, taken = f"{name.rstrip('0123456789_')}_{taken}", taken + 1
+        wanted = usable_name(name) or settings["kind"]
+        if name and wanted != name:
+            why += ", whose name no field can have"
+            name = free_name(wanted, wanted, {*self.fields, *self.columns})
+        else:
+            name = free_name(wanted, wanted.rstrip("0123456789_"), self.fields)
+        why = why.replace(f"fields.{settings.get('column')}.", f"fields.{name}.")
         if settings.get("column") == name:
             del settings["column"]
         self.fields[name] = _FIELD.validate_python(settings)
@@ -81,28 +79,46 @@ class Guess:
         """Says that a column is not used, and which setting would use it."""
         self.told["column", column] = f"column '{column}' is not used: {why}; set {setting} to use it"
 
+    def check_any(self, manifest: Manifest) -> None:
+        """There is a field, or else what is known of each column is the reason.
+
+        Raises:
+            ConfigError: there is none, so that a sample would be empty.
+        """
+        if self.fields:
+            return
+        place = ", ".join(path.name for path in manifest.tables) or str(manifest.base_path)
+        notes = [*self.notes, *manifest.notes]
+        if len(notes) > MOST_REASONS:
+            notes[MOST_REASONS:] = [f"and {len(notes) - MOST_REASONS:,} more"]
+        reasons = "".join(f"\n  {note}" for note in notes)
+        raise ConfigError(
+            f"no column of {place} gives a field, and a sample would be empty; name one yourself, as in "
+            f"--set fields.COLUMN.kind=text, or set a transform:{reasons}"
+        )
+
 
 def guess_fields(manifest: Manifest, splits: SplitSection = SplitSection()) -> Guess:  # noqa: B008  frozen
     """Fields for a manifest's columns: paths by suffix, lists as sequences, the rest by name and type.
 
     Every column is a field, the key, the split, the group, or has a note on why it is none of them.
     """
-    guess = Guess(split_column=manifest.split_column)
+    guess = Guess(split_column=manifest.split_column, columns=manifest.columns)
     _add_paths(guess, manifest)
     _add_lists(guess, manifest)
-    groups = _group_columns(manifest)
+    groups = group_columns(manifest)
     # Names of splits make no classes, even where they may not divide.
     split_column = guess.split_column or find_split_column(manifest.table)
     told = {*manifest.path_columns, split_column, *groups, *_segment_columns(guess), *manifest.cycle_columns}
     for name in manifest.table.column_names:
         if name not in told:
             _add_column(guess, manifest, name)
-    _choose_group(guess, manifest.table, groups, splits)
+    choose_group(guess, manifest.table, groups, splits)
     for name in manifest.cycle_columns:
         guess.told["column", name] = f"column '{name}' says where cycles start"
     for name in manifest.table.column_names:
         if not any(f"'{name}'" in note for note in (*manifest.notes, *guess.notes)):
-            guess.pass_over(name, "nothing here uses it", f"fields.{name}.kind")
+            guess.pass_over(name, "nothing here uses it", setting_of(name))
     return guess
 
 
@@ -116,7 +132,7 @@ def _add_paths(guess: Guess, manifest: Manifest) -> None:
         suffix = common_suffix(first_values(manifest.table, column))
         kind = kinds_by_suffix().get(suffix)
         if why_not := mostly_empty(manifest.table[column]):
-            guess.pass_over(column, why_not, f"fields.{column}.kind: {kind or 'custom'}")
+            guess.pass_over(column, why_not, setting_of(column, kind or "custom"))
         else:
             kinds[column] = (kind, suffix)
     masks = [c for c, (kind, _) in kinds.items() if kind in ("image", "volume") and words_of(c) & MASK_WORDS]
@@ -127,15 +143,15 @@ def _add_paths(guess: Guess, manifest: Manifest) -> None:
         why = f"column '{column}' ({'DICOM folders' if suffix == '/' else suffix})"
         if kind is None:
             why = f"it holds paths, but nothing decodes '{suffix}'"
-            guess.pass_over(column, why, f"a transform or fields.{column}.kind: custom")
+            guess.pass_over(column, why, f"a transform or {setting_of(column, 'custom')}")
         elif kind == "signal":
             _add_signal(guess, manifest, column, why)
         elif column not in masks:
-            name = guess.add(_field_name(column), why, kind=kind, column=column)
+            name = guess.add(without_path_words(column), why, kind=kind, column=column)
             images += [name] if kind in ("image", "volume") else []
     for column in masks:
         guess.add(
-            _field_name(column),
+            without_path_words(column),
             f"column '{column}', of '{images[0]}'",
             kind="mask",
             of=images[0],
@@ -152,7 +168,7 @@ def _add_signal(guess: Guess, manifest: Manifest, column: str, why: str) -> None
         if "duration" in names:
             settings["duration_column"] = "duration"
         why += f", in segments by {' and '.join(repr(name) for name in settings.values())}"
-    guess.add(_field_name(column), why, kind="signal", column=column, **settings)
+    guess.add(without_path_words(column), why, kind="signal", column=column, **settings)
 
 
 def _any_later_start(offsets: pa.ChunkedArray) -> bool:
@@ -169,18 +185,18 @@ def _add_lists(guess: Guess, manifest: Manifest) -> None:
     """List columns whose first lists have equal lengths are the channels of one sequence."""
     if manifest.lists is None:
         return
-    together: dict[tuple[int | None, ...], list[str]] = {}
+    usual: dict[str, list[int | None]] = {}
     first_lengths = manifest.lists.first_lengths()
     are_rare = int((manifest.lists.file_of < 0).sum()) * 2 > len(manifest)
     for name in manifest.lists.names:
         lengths = first_lengths.get(name, [None])
         if are_rare or lengths.count(None) * 2 > len(lengths):
-            guess.pass_over(name, "most of its first lists are missing", f"fields.{name}.kind: sequence")
+            guess.pass_over(name, "most of its first lists are missing", setting_of(name, "sequence"))
         else:
-            together.setdefault(tuple(lengths), []).append(name)
-    for names in together.values():
-        field_name = names[0] if len(names) == 1 else "sequence"
-        guess.add(field_name, f"list columns {', '.join(names)}", kind="sequence", columns=names)
+            usual[name] = lengths
+    for names in equally_long(usual):
+        name = names[0] if len(names) == 1 else "sequence"
+        guess.add(name, f"list columns {', '.join(names)}", kind="sequence", columns=names)
 
 
 def _add_column(guess: Guess, manifest: Manifest, name: str) -> None:
@@ -190,7 +206,7 @@ def _add_column(guess: Guess, manifest: Manifest, name: str) -> None:
         why = f"column '{name}'" + (f" ({remark})" if remark else "")
         guess.add(name, why, kind=kind, column=name)
     elif not _is_key(manifest, name):
-        guess.pass_over(name, why_not, f"fields.{name}.kind: {kind}")
+        guess.pass_over(name, why_not, setting_of(name, kind))
 
 
 def _is_key(manifest: Manifest, name: str) -> bool:
@@ -201,14 +217,14 @@ def _is_key(manifest: Manifest, name: str) -> bool:
     return bool(as_text(column).equals(keys))
 
 
-def _group_columns(manifest: Manifest) -> list[str]:
+def group_columns(manifest: Manifest) -> list[str]:
     """Columns named as patients and their like; `patient_outcome` is a label for all that."""
     taken = {*manifest.path_columns, manifest.split_column}
     words = {name: words_of(name) for name in manifest.table.column_names if name not in taken}
     return [name for name, found in words.items() if found & GROUP_WORDS and not found & LABEL_WORDS]
 
 
-def _choose_group(guess: Guess, table: pa.Table, names: Sequence[str], splits: SplitSection) -> None:
+def choose_group(guess: Guess, table: pa.Table, names: Sequence[str], splits: SplitSection) -> None:
     """The first of these columns that can be divided by, with a word on why the others are not."""
     for name in names:
         num_groups = num_distinct(table[name])
@@ -253,10 +269,3 @@ def _leaks(table: pa.Table, split_column: str, group_column: str) -> bool:
         )
     )
     return len({group for _, group in found}) < len(found)
-
-
-def _field_name(column: str) -> str:
-    """A column's name without the words for path; empty where nothing else is left."""
-    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column).lower()
-    words = [word for word in re.split(r"[^a-z0-9]+", spaced) if word and word not in _PATH_WORDS]
-    return "_".join(words)

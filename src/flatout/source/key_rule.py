@@ -12,6 +12,9 @@ OFFSET = "offset"
 
 WAY_OUT = "Mend the manifest, or set key_column, or use --force to give every sample a new key"
 
+_EDITS = (
+    "a row that is edited counts as another, perhaps in another split (set key_column if one has unique values)"
+)
 _SEPARATORS = {"%": "%25", ",": "%2C", "|": "%7C", "@": "%40"}
 
 
@@ -69,11 +72,11 @@ class KeyRule:
         if self.column is not None:
             return f"key: column '{self.column}'"
         if not self.paths:
-            return "key: a hash of the row's content; set key_column for a better one"
+            return f"key: a hash of the row's content; {_EDITS}"
         columns = " and ".join(f"'{name}'" for name in self.paths)
         told = f"key: column{'s' if len(self.paths) > 1 else ''} {columns}"
         is_enough = self.content is None
-        return told if is_enough else f"{told} and a hash of the content: paths repeat or are missing"
+        return told if is_enough else f"{told} and a hash of the content: paths repeat or are missing; {_EDITS}"
 
 
 def _listed(names: tuple[str, ...]) -> str:

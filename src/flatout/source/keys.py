@@ -51,7 +51,9 @@ def choose_keys(
         ManifestError: a column asked for is incomplete or not unique; the rows are named.
     """
     if key_column is not None:
-        return _complete(as_text(table[key_column]), f"key_column '{key_column}'"), KeyRule(column=key_column)
+        way_out = "; mend the manifest, or name another key_column"
+        keys = _complete(as_text(table[key_column]), f"key_column '{key_column}'", way_out)
+        return keys, KeyRule(column=key_column)
     if key_rule is not None:
         rule = KeyRule.parse(key_rule)
         return _follow(rule, table, lists), rule

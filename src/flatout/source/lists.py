@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from flatout.errors import SampleError
+from flatout.errors import ManifestError, SampleError
 from flatout.types import Array, Decoded
+
+FileState = tuple[int, int, int]
+"""Size, time and inode of a file: rows are known by their place in it, and another file has others there."""
+
+
+def file_state(path: Path) -> FileState:
+    """What the file is now."""
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,8 @@ class ListCell:
     row: int
     """Row within the row group."""
     column: str
+    state: FileState | None = field(default=None, compare=False)
+    """Of the file when its rows were read; None: nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +52,18 @@ class ListColumns:
     """File of each manifest row; -1 for rows of a manifest without lists."""
     row_of: NDArray[np.int64]
     """Row in that file."""
+    states: tuple[FileState, ...]
+    """Of each file when its rows were read."""
 
     @classmethod
-    def of_file(cls, path: Path, names: Sequence[str], metadata: pq.FileMetaData) -> ListColumns:
+    def of_file(
+        cls, path: Path, names: Sequence[str], metadata: pq.FileMetaData, state: FileState
+    ) -> ListColumns:
         sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         num_rows = metadata.num_rows
-        return cls(tuple(names), (path,), (starts,), np.zeros(num_rows, np.int32), np.arange(num_rows))
+        places = np.zeros(num_rows, np.int32), np.arange(num_rows)
+        return cls(tuple(names), (path,), (starts,), *places, (state,))
 
     def __len__(self) -> int:
         return len(self.file_of)
@@ -63,7 +79,8 @@ class ListColumns:
         starts, row = self.group_starts[file], int(self.row_of[index])
         group = int(np.searchsorted(starts, row, side="right")) - 1
         within = row - int(starts[group])
-        return {name: ListCell(self.files[file], group, within, name) for name in self.names}
+        place = self.files[file], group, within
+        return {name: ListCell(*place, name, self.states[file]) for name in self.names}
 
     def first_lengths(self, num_rows: int = 50) -> dict[str, list[int | None]]:
         """Lengths of the first lists of the first file by column; None for a missing list."""
@@ -78,12 +95,17 @@ class ListColumns:
         """64-bit hash of each row's list in one column: dtype, values and missing values.
 
         Lists that cannot be read share one hash; their rows fail later, one by one.
+
+        Raises:
+            ManifestError: a file is not the one any more whose rows were read.
         """
         found = np.zeros(len(self), np.uint64)
         for file, group, rows in self._by_group():
             start = int(self.group_starts[file][group])
             try:
-                lists = _read_column(self.files[file], group, name)
+                lists = _read_column(self.files[file], group, name, self.states[file])
+            except ChangedFileError as error:
+                raise ManifestError(error.reason) from error
             except SampleError:
                 continue
             hashes = [lists.hash_of(int(self.row_of[i]) - start) for i in rows]
@@ -120,6 +142,7 @@ def join_lists(parts: Sequence[tuple[ListColumns | None, int]]) -> ListColumns |
         tuple(starts for lists in present for starts in lists.group_starts),
         np.concatenate(file_of).astype(np.int32),
         np.concatenate(row_of).astype(np.int64),
+        tuple(state for lists in present for state in lists.states),
     )
 
 
@@ -132,7 +155,8 @@ def read_cells(cells: Mapping[str, ListCell]) -> Decoded:
     Raises:
         SampleError: a list is missing, has missing values, or differs in length from the others.
     """
-    arrays = {name: _read_column(c.path, c.row_group, c.column).get(c.row, name) for name, c in cells.items()}
+    columns = {name: _read_column(c.path, c.row_group, c.column, c.state) for name, c in cells.items()}
+    arrays = {name: columns[name].get(c.row, name) for name, c in cells.items()}
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
@@ -196,22 +220,41 @@ _group: tuple[tuple[Any, ...], dict[str, _Lists]] = ((), {})
 """The row group last read by this process and the columns of it read so far."""
 
 
-def _read_column(path: Path, row_group: int, column: str) -> _Lists:
-    """One column of one row group, from memory where it was the last group read and the file is the same."""
+class ChangedFileError(SampleError):
+    """Other rows stand where this one stood."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("find", f"{path} was changed after its rows were read; run prepare again")
+
+
+def _read_column(path: Path, row_group: int, column: str, state: FileState | None) -> _Lists:
+    """One column of one row group, from memory where it was the last group read.
+
+    Raises:
+        ChangedFileError: the file is not the one any more whose rows were read: what stands there may be
+            another row's, and would be taken for this one's for good.
+    """
     global _group
+    known, columns = _group
+    if known != (path, row_group, state) or state is None:
+        columns = {}
+        _group = ((path, row_group, state), columns)
+    if column in columns:
+        return columns[column]
     try:
-        found = path.stat()
-        identity = (path, row_group, found.st_size, found.st_mtime_ns, found.st_ino)
-        known, columns = _group
-        if known != identity:
-            columns = {}
-            _group = (identity, columns)
-        if column not in columns:
-            with pq.ParquetFile(path) as file:
-                table = file.read_row_group(row_group, columns=[column])
-            columns[column] = _Lists.of(table[column])
+        _refuse_changed(path, state)  # or it would be called damaged
+        with pq.ParquetFile(path) as file:
+            table = file.read_row_group(row_group, columns=[column])
+        found = _Lists.of(table[column])
+        _refuse_changed(path, state)
     except FileNotFoundError as error:
         raise SampleError("find", f"{path}: {error.strerror}") from error
     except (OSError, pa.ArrowException, IndexError, KeyError) as error:
         raise SampleError("decode", f"{path}, row group {row_group}, column '{column}': {error}") from error
-    return columns[column]
+    columns[column] = found
+    return found
+
+
+def _refuse_changed(path: Path, state: FileState | None) -> None:
+    if state is not None and file_state(path) != state:
+        raise ChangedFileError(path)

@@ -96,9 +96,9 @@ class FieldsMaker:
         if value is not None and not isinstance(value, str | SourceFile):
             return self._decode_lists(row, column, kind, field)
         if isinstance(value, SourceFile):
-            file = value
+            file, state = value, value.stat()
             if row.found is not None:
-                row.found.note(file, str(file.place), file.stat())
+                row.found.note(file, str(file.place), state)
         else:
             file = self._resolve(row, value, column)
         decoded = find_decoder(kind, file.suffix, self._added)(file, self.limits)

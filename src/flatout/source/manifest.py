@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flatout.config.fields import AnyField
 from flatout.config.source import SourceSettings
-from flatout.errors import ManifestError, SampleError
+from flatout.errors import ManifestError, ManifestMissingError, SampleError
 from flatout.source.columns import NOWHERE
 from flatout.source.digests import digest_rows
 from flatout.source.key_rule import KeyRule
@@ -84,19 +84,22 @@ class Manifest:
         indices: Sequence[int] | NDArray[np.integer[Any]],
         digests: NDArray[np.uint64] | None = None,
         key_hashes: NDArray[np.uint64] | None = None,
+        wanted: Sequence[str] | None = None,
     ) -> RowBlock:
-        """The same as columns, with these digests and hashes of their keys."""
+        """The same as columns, with these digests and hashes of their keys; only those wanted, if some are."""
         picked = np.asarray(indices, np.int64)
-        table = self.table.take(pa.array(picked)) if self.table.num_columns else self.table
-        columns = {name: table[name].to_pylist() for name in table.column_names}
-        if self.tar is not None:
-            names = zip(picked.tolist(), columns[self.tar.column], strict=True)
+        names = [name for name in self.table.column_names if wanted is None or name in wanted]
+        table = self.table.select(names).take(pa.array(picked)) if names else None
+        columns = {} if table is None else {name: table[name].to_pylist() for name in names}
+        if self.tar is not None and self.tar.column in columns:
+            members = zip(picked.tolist(), columns[self.tar.column], strict=True)
             columns[self.tar.column] = [
-                None if name is None else self.tar.file_of(at, name) for at, name in names
+                None if name is None else self.tar.file_of(at, name) for at, name in members
             ]
-        if self.lists is not None:
+        listed = [name for name in self.lists.names if wanted is None or name in wanted] if self.lists else []
+        if self.lists is not None and listed:
             cells = [self.lists.cells(at) for at in picked.tolist()]
-            columns |= {name: [each[name] for each in cells] for name in self.lists.names}
+            columns |= {name: [each[name] for each in cells] for name in listed}
         return RowBlock(self.keys.take(pa.array(picked)).to_pylist(), columns, digests, key_hashes)
 
     def cells(self, column: str, indices: Sequence[int] | NDArray[np.integer[Any]]) -> list[Any]:
@@ -147,6 +150,7 @@ def read_manifest(source: SourceSettings) -> Manifest:
 
     Raises:
         ManifestError: it cannot be read, contradicts itself, or has rows that the key rule does not fit.
+        ManifestMissingError: it is not there, or `base_path` is not.
         ConfigError: it lacks columns that the settings name.
     """
     fields = source.fields
@@ -214,7 +218,7 @@ def _read(path: Path, split: str | None, source: SourceSettings) -> Part:
     if source.base_path is not None:
         base = Path(source.base_path).expanduser().absolute()
         if not base.is_dir():
-            raise ManifestError(f"base_path {base} is not a folder")
+            raise ManifestMissingError(f"base_path {base} is not a folder; name the one that paths start from")
     text = {source.key_column, source.splits.group, *_path_columns(fields), *ID_NAMES}
     if source.key_rule is not None:
         rule = KeyRule.parse(source.key_rule)

@@ -32,7 +32,7 @@ def decode(file: SourceFile, limits: Limits) -> Decoded:
     """
     if is_half(file.name):
         return _decode_pair(file, limits)
-    source = _Reader(file.read_bytes(limits))
+    source = _open(file, limits)
     header = _read_header(source)
     if header.is_pair:
         raise SampleError("decode", f"{file.name} is the header of a .hdr/.img pair, not a whole NIfTI file")
@@ -42,11 +42,10 @@ def decode(file: SourceFile, limits: Limits) -> Decoded:
 def _decode_pair(file: SourceFile, limits: Limits) -> Decoded:
     if file.size is not None:
         raise SampleError("find", f"{file.name}: a .hdr/.img pair cannot be read from an archive")
-    header = _read_header(_Reader(_sibling(file.path, "hdr").read_bytes(limits)))
+    header = _read_header(_open(_sibling(file.path, "hdr"), limits))
     if not header.is_pair:
         raise SampleError("decode", f"{file.name}: the header says that it is a single NIfTI file")
-    voxels = _Reader(_sibling(file.path, "img").read_bytes(limits))
-    return _decode_voxels(voxels, header, limits)
+    return _decode_voxels(_open(_sibling(file.path, "img"), limits), header, limits)
 
 
 def _sibling(path: Path, which: str) -> SourceFile:
@@ -84,6 +83,13 @@ class _Reader:
         elif self.position < len(self._data):
             extra = len(self._data) - self.position
             raise SampleError("decode", f"the file holds {extra:,} bytes more than the header claims")
+
+
+def _open(file: SourceFile, limits: Limits) -> _Reader:
+    data = file.read_bytes(limits)
+    if not data:
+        raise SampleError("decode", f"{file.name} is empty; copy it again")
+    return _Reader(data)
 
 
 def _read_header(source: _Reader) -> Header:

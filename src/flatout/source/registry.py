@@ -27,6 +27,9 @@ Decoder = Callable[[SourceFile, Limits], Decoded]
 Added = Mapping[tuple[str, str], str]
 """(kind, suffix) -> target of decoders that installed packages add."""
 
+FOLDER = "/"
+"""In place of a suffix: the path is a folder."""
+
 _NIFTI = "flatout.source.nifti:decode"
 _PICTURE = "flatout.source.picture:decode"
 _DICOM = "flatout.source.dicom:decode_slice"
@@ -38,7 +41,7 @@ _CSV = "flatout.source.numeric:decode_csv"
 BUILT_IN: dict[tuple[str, str], str] = {
     ("volume", ".nii"): _NIFTI,
     **{("volume", s): _NIFTI for s in (".nii.gz", ".hdr", ".img", ".hdr.gz", ".img.gz")},
-    ("volume", "/"): "flatout.source.dicom:decode_series",
+    ("volume", FOLDER): "flatout.source.dicom:decode_series",
     ("volume", ".npy"): _NPY,
     **{("image", s): _PICTURE for s in (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp")},
     ("image", ".dcm"): _DICOM,
@@ -80,6 +83,8 @@ def find_decoder(kind: str, suffix: str, added: Added | None = None) -> Decoder:
     target = (registered() if added is None else added).get((kind, suffix)) or BUILT_IN.get((kind, suffix))
     if target is None:
         known = ", ".join(sorted(suffixes_of(kind)))
+        if suffix == FOLDER:
+            raise SampleError("find", f"the path is a folder; kind '{kind}' wants a file (known: {known})")
         raise SampleError("find", f"no decoder of '{suffix}' files for kind '{kind}' (known: {known})")
     return load_object(target)  # type: ignore[no-any-return]
 

@@ -10,7 +10,7 @@ from flatout.config.complete import complete_field
 from flatout.config.fields import AnyField, AutoField, MaskField, NoField
 from flatout.config.source import SourceSettings
 from flatout.errors import ConfigError
-from flatout.source.guess import Guess, guess_fields
+from flatout.source.guess import Guess, choose_group, group_columns, guess_fields
 from flatout.source.manifest import Manifest
 from flatout.source.wanted import check_columns
 
@@ -31,9 +31,9 @@ def settle_fields(settings: SourceSettings, manifest: Manifest) -> tuple[Manifes
             that is not there.
     """
     if settings.transform is not None:
-        return manifest, Guess(fields=stored_fields(settings.fields))
+        return manifest, _grouped(stored_fields(settings.fields), settings, manifest)
     if not settings.guesses_fields:
-        return manifest, Guess(fields=_as_given(settings.fields))
+        return manifest, _grouped(_as_given(settings.fields), settings, manifest)
     guess = guess_fields(manifest, settings.splits)
     if not settings.fields:
         return manifest, guess
@@ -43,6 +43,16 @@ def settle_fields(settings: SourceSettings, manifest: Manifest) -> tuple[Manifes
     check_columns(manifest.columns, merged.fields)
     merged.tell()
     return _without_values(manifest, merged.fields), replace(guess, fields=merged.fields)
+
+
+def _grouped(fields: dict[str, AnyField], settings: SourceSettings, manifest: Manifest) -> Guess:
+    """These fields, none of them guessed. Patients stay together as without settings, unless they are a field:
+    who is to tell speakers apart has each of them in every split."""
+    guess = Guess(fields, manifest.split_column)
+    used = {column for name, section in fields.items() for column in columns_of(name, section)}
+    names = [name for name in group_columns(manifest) if name not in used or name == settings.splits.group]
+    choose_group(guess, manifest.table, names, settings.splits)
+    return guess
 
 
 def stored_fields(given: Fields) -> dict[str, AnyField]:

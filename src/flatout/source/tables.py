@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from flatout.errors import ManifestError, ManifestMissingError
 from flatout.source.jsonlines import read_json_lines
-from flatout.source.lists import ListColumns
+from flatout.source.lists import ListColumns, file_state
 from flatout.units import bytes_text
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".jsonlines", ".json", ".ndjson")
@@ -185,6 +185,7 @@ def _bad_encoding(path: Path) -> ManifestError:
 
 def _read_parquet(path: Path) -> TablePart:
     try:
+        state = file_state(path)
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow
             names = [name for name in schema.names if not name.startswith("__index_level_")]
@@ -192,6 +193,8 @@ def _read_parquet(path: Path) -> TablePart:
             lists = [name for name in names if _is_number_list(schema.field(name).type)]
             table = _plain_types(file.read(columns=scalars)) if scalars else _no_columns(file.metadata)
             metadata = file.metadata
+        if file_state(path) != state:
+            raise ManifestError(f"{path} was changed while it was read; run the same command again")
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
@@ -200,7 +203,7 @@ def _read_parquet(path: Path) -> TablePart:
         raise ManifestError(f"{path} has two columns of one name; rename one")
     others = [name for name in names if name not in scalars and name not in lists]
     notes = [f"{path.name}: left out column '{n}' ({schema.field(n).type}); {_WANTED}" for n in others]
-    where = ListColumns.of_file(path, lists, metadata) if lists else None
+    where = ListColumns.of_file(path, lists, metadata, state) if lists else None
     return TablePart(table, where, (*notes, *_memory_note(path, metadata, lists)))
 
 

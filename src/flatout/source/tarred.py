@@ -24,8 +24,11 @@ from flatout.source.files import SourceFile
 MAX_TARS = 100_000
 """Most files that a range such as {0..511} may stand for."""
 
-PLAIN = -2
-"""In place of a tar's number: the row's path is a file of its own."""
+MISSING, PLAIN, SEVERAL = -1, -2, -3
+"""In place of a tar's number: no such member, a file of its own beside the tars, several such members."""
+
+MAX_SHOWN = 100
+"""Characters of a member's name in a message."""
 
 NUM_LOOKED = 8
 """Rows of a manifest whose files are looked for before all of it are taken for plain files."""
@@ -41,9 +44,11 @@ class TarIndex:
     column: str
     tars: tuple[Path, ...]
     tar_of: NDArray[np.int32]
-    """Tar file of each row; -1 where no tar file has such a member (or several do), PLAIN for a file beside."""
+    """Tar file of each row; MISSING, PLAIN or SEVERAL where there is none."""
     offset: NDArray[np.int64]
     size: NDArray[np.int64]
+    states: tuple[tuple[int, int], ...]
+    """Size and time of each tar before its members were looked up."""
 
     def take(self, indices: NDArray[np.int64]) -> TarIndex:
         return replace(self, tar_of=self.tar_of[indices], offset=self.offset[indices], size=self.size[indices])
@@ -54,10 +59,17 @@ class TarIndex:
         if tar == PLAIN:
             return name
         if tar < 0:
-            # A path below a regular file never opens, whatever stands in the folder.
-            shown = Path(name).name.replace("\0", "?")[:100]
-            return SourceFile(self.tars[0] / f"no member '{shown}', or in several tars", name)
-        return SourceFile(self.tars[tar], name, int(self.offset[index]), int(self.size[index]))
+            return SourceFile.absent(self.tars[0], name, self._why_none(name, tar))
+        place = int(self.offset[index]), int(self.size[index])
+        return SourceFile(self.tars[tar], name, *place, indexed=self.states[tar])
+
+    def _why_none(self, name: str, tar: int) -> str:
+        shown = Path(name).name.replace("\0", "?")[:MAX_SHOWN]
+        first = self.tars[0].name
+        tars = first if len(self.tars) == 1 else f"{len(self.tars):,} tars ({first}, ...)"
+        if tar == SEVERAL:
+            return f"several members '{shown}' in {tars}; give the row its shard_id, or the member's folder"
+        return f"no member '{shown}' in {tars}; add the tar that has it to tarred_audio_filepaths"
 
 
 @dataclass(frozen=True)
@@ -89,11 +101,12 @@ def index_tars(
     Raises:
         ManifestError: a tar file is missing, compressed, or no tar file.
     """
+    states = tuple((found.st_size, found.st_mtime_ns) for found in (path.stat() for path in tars))
     members, notes = _scan_all(tars)
     wanted = _normalised(_text(table[column]))
     shards = _text(table["shard_id"]) if "shard_id" in table.column_names else None
     own_shards = pa.array([_shard_number(path) for path in tars], pa.large_string())
-    found = np.full(len(wanted), -1, np.int64)
+    found = np.full(len(wanted), MISSING, np.int64)
     whole = pc.replace_substring_regex(wanted, _SEGMENT, r"\1")
 
     def look(names: pa.Array, have: pa.Array) -> None:
@@ -117,9 +130,10 @@ def index_tars(
     index = TarIndex(
         column,
         tuple(tars),
-        np.select([is_plain, missing], [PLAIN, -1], _at(members.tar_of, found)).astype(np.int32),
+        np.select([is_plain, missing], [PLAIN, found], _at(members.tar_of, found)).astype(np.int32),
         _at(members.offset, found),
         _at(members.size, found),
+        states,
     )
     return index, notes
 
@@ -240,7 +254,7 @@ def _is_text(name: str) -> bool:
 
 
 def _fill(found: NDArray[np.int64], wanted: pa.Array, have: pa.Array) -> None:
-    """Sets the member of every row still without one whose name stands exactly once in `have`."""
+    """Sets the member of each row still without one whose name stands in `have`: SEVERAL, if more than once."""
     encoded = have.dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     named = np.flatnonzero(codes >= 0)
@@ -250,9 +264,8 @@ def _fill(found: NDArray[np.int64], wanted: pa.Array, have: pa.Array) -> None:
     place = np.zeros(len(counts), np.int64)
     place[codes[named]] = named
     match = pc.index_in(wanted, encoded.dictionary).fill_null(-1).to_numpy(zero_copy_only=False)
-    good = (match >= 0) & (found < 0)
-    good[good] = counts[match[good]] == 1
-    found[good] = place[match[good]]
+    known = (match >= 0) & (found < 0)
+    found[known] = np.where(counts[match[known]] == 1, place[match[known]], SEVERAL)
 
 
 def _at(values: NDArray[Any], found: NDArray[np.int64]) -> NDArray[np.int64]:

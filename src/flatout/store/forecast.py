@@ -147,7 +147,7 @@ def _why_missing(job: Job, row: Row, allow_outside: bool) -> str:
             continue
         try:
             if isinstance(cell, SourceFile):
-                cell.path.stat()
+                cell.stat()
             else:
                 find_path(str(cell), str(job.manifest.base_path), allow_outside)
         except SampleError as error:

@@ -5,14 +5,13 @@ Small tables come first, then each field's data. `docs/format.md` is the normati
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from flatout.errors import ConfigError
 from flatout.store.encode import QUANTISED
-from flatout.types import FieldSpec
+from flatout.types import FieldSpec, is_field_name
 
 KEY_HASH = "flatout/key_hash"
 DIGEST = "flatout/digest"
@@ -28,12 +27,10 @@ STORABLE = "biufc"
 ENCODINGS = ("none", "float16", "bfloat16", *QUANTISED)
 COMPRESSIONS = ("none", "zstd", "gzip")
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-
 
 def check_field_name(name: str) -> None:
     """A field's name is an HDF5 path and a Parquet column: letters, digits, `_` and `-`."""
-    if not _NAME.fullmatch(name) or name == "flatout":
+    if not is_field_name(name):
         raise ConfigError(
             f"field name '{name}' cannot be used: a letter, then up to 63 letters, digits, '_' or '-'; "
             "'flatout' is taken"

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from flatout.errors import FlatoutError, StoreError, StoreSpaceError, TooManyBadError
 from flatout.store.commit import QUARANTINE, write_quarantine
@@ -96,6 +97,19 @@ def check_bad_fraction(folder: Path, bad: Sequence[BadRow], num_rows: int, max_f
         f"{len(bad):,} of {num_rows:,} rows failed, more than max_bad_fraction {max_fraction:g} allows. "
         f"{_reasons(bad)}. All so far are in "
         f"{folder / QUARANTINE}. Mend them and run again, or raise max_bad_fraction: what is finished is kept"
+    )
+
+
+def refuse_all_bad(folder: Path, bad: Sequence[BadRow]) -> NoReturn:
+    """Stop where no row is good, whatever is allowed: nobody knows what a sample looks like.
+
+    Raises:
+        TooManyBadError: naming the most frequent reason; the list is in quarantine.jsonl.
+    """
+    write_quarantine(folder, bad)
+    raise TooManyBadError(
+        f"all {len(bad):,} rows failed, so there is nothing to store. {_reasons(bad)}. All are in "
+        f"{folder / QUARANTINE}. Mend them and run again"
     )
 
 

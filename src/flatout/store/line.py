@@ -106,10 +106,9 @@ class Line:
                 self.worker.post("rows", block)
                 in_flight += 1
                 if in_flight == most:
-                    made, in_flight = self._answer(made), in_flight - 1
-                    self._settle_pace(made / max(time.monotonic() - started, 1e-6))
+                    made, in_flight = self._answer(made, started), in_flight - 1
             for _ in range(in_flight):
-                made = self._answer(made)
+                made = self._answer(made, started)
             self._tell(made)
             careful = False  # what follows is no row's fault
             self._report(self.worker.ask("finish"))
@@ -124,12 +123,14 @@ class Line:
         least, most = self.request_rows, self.request_rows * MOST_REQUESTS
         self._num_together = max(least, min(most, int(rows_per_s * REQUEST_S)))
 
-    def _answer(self, made: int) -> int:
-        """Rows made when the oldest request is done, of which `made` were before."""
+    def _answer(self, made: int, started: float) -> int:
+        """Rows made when the oldest request is done, `made` before it; later requests follow their pace."""
         count, receipts = self.worker.wait(lambda position: self._tell(max(position, self._told)))
-        self._tell(max(made + count, self._told))
+        made += int(count)
+        self._tell(max(made, self._told))
+        self._settle_pace(made / max(time.monotonic() - started, 1e-6))
         self._report(receipts)
-        return int(made + count)
+        return made
 
     def _tell(self, num_made: int) -> None:
         """So many rows of the task are made; told while a request is under way: slow rows take minutes."""

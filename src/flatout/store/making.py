@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 
 from flatout.errors import ConfigError, MissingDependencyError, SampleError
@@ -10,7 +11,7 @@ from flatout.types import Array, Row
 
 Made = list[tuple[int, Mapping[str, Array]]]
 """(part, sample) of each of a row's samples, part -1 for a whole row."""
-PASSED = (SampleError, ConfigError, MissingDependencyError, KeyboardInterrupt)
+PASSED = (SampleError, ConfigError, MissingDependencyError)
 """What a row's code may raise as it is; whatever else it throws is that one row's failure."""
 
 
@@ -30,10 +31,17 @@ def make_samples(maker: SampleMaker, row: Row) -> Made:
     except PASSED:
         raise
     except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and _can_be_interrupted():
+            raise
         raise row_failure("transform", error) from error
     if not samples:
         raise SampleError("transform", "the row gave no sample")
     return samples
+
+
+def _can_be_interrupted() -> bool:
+    """Whether Ctrl-C reaches this process: in a worker, which leaves it to its parent, it is the row's code."""
+    return signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
 def row_failure(stage: str, error: BaseException) -> SampleError:

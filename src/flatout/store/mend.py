@@ -10,7 +10,7 @@ from pathlib import Path
 from flatout.config import Config, load_config
 from flatout.errors import StoreCorruptError, StoreError
 from flatout.source import hash_key
-from flatout.store.commit import read_quarantine
+from flatout.store.commit import QUARANTINE, read_quarantine
 from flatout.store.fingerprint import Fingerprint, explain_difference
 from flatout.store.index import read_index
 from flatout.store.job import KEPT, Job, job_from_config
@@ -75,7 +75,8 @@ def repair(
     """Make again what the report names; the rest of the store stays as it is.
 
     Without its index nobody can tell which samples are live and what they were made from: then every row is
-    made again. Rows that came to the manifest since are left to the next prepare.
+    made again. Without the list of bad rows, all that have no sample are tried. Else rows that came to the
+    manifest since are left to the next prepare.
 
     Raises:
         StoreCorruptError: the root is lost, so nobody knows what the store was.
@@ -90,18 +91,21 @@ def repair(
     meta = load_metadata(folder)
     config = config_of_store(folder, trusted=trusted)
     is_index_lost = meta.index in damaged
+    # Without their list nobody knows which rows were bad: those that have no sample are tried again.
+    are_bad_lost = meta.num_bad > 0 and QUARANTINE in damaged
+    is_any = is_index_lost or are_bad_lost
     options = PrepareOptions(
         force=is_index_lost,
         distrusted=frozenset(report.damaged_shards),
-        only_rows=None if is_index_lost else _known_rows(folder, meta),
+        only_rows=None if is_any else _known_rows(folder, meta),
         rewrite=True,
     )
-    makes_samples = is_index_lost or bool(report.damaged_shards)
+    makes_samples = is_any or bool(report.damaged_shards)
 
     def make_job(known: Mapping[str, Sequence[str]]) -> Job:
         return _same_job(job_from_config(config, known), meta, folder, makes_samples)
 
-    stats = prepare(_for_all_rows(config, meta, is_index_lost), make_job, options, progress)
+    stats = prepare(_for_all_rows(config, meta, is_any), make_job, options, progress)
     named = {shard.file for shard in load_metadata(folder).shards}
     for name in report.damaged_shards:
         if name not in named:
@@ -109,12 +113,12 @@ def repair(
     return stats
 
 
-def _for_all_rows(config: Config, meta: StoreMeta, is_index_lost: bool) -> Config:
+def _for_all_rows(config: Config, meta: StoreMeta, is_any: bool) -> Config:
     """The config without the `limit` of the last run: runs before it may have made rows beyond.
 
-    Without an index nobody knows which; it holds then where the store has no more rows than it allows.
+    Where any row may be made, it holds if the store has no more rows than it allows.
     """
-    if is_index_lost and config.limit is not None and meta.num_samples + meta.num_bad <= config.limit:
+    if is_any and config.limit is not None and meta.num_samples + meta.num_bad <= config.limit:
         return config
     return config.model_copy(update={"limit": None})
 

@@ -143,15 +143,30 @@ def _read_document(folder: Path, path: Path) -> dict[str, Any]:
             raise StoreMissingError(
                 f"{folder} {kind}; a store is a folder, made by 'flatout prepare'"
             ) from None
-        raise StoreMissingError(
-            f"{folder} has no {ROOT}: it is not a store, or its first prepare did not finish "
-            "(run the same 'flatout prepare' again to continue it)"
-        ) from None
+        raise StoreMissingError(f"{folder} has no {ROOT}: {why_no_root(folder)}") from None
     except (ValueError, RecursionError) as error:
         raise _damaged(path, f"not valid JSON ({error})") from error
     if not isinstance(document, dict) or document.get("format") != "flatout-store":
         raise _damaged(path, "not a flatout store's root")
     return document
+
+
+def is_root_lost(folder: Path) -> bool:
+    """Whether a folder without a root had one: an index is written by prepares that finish."""
+    return any(INDEX_NAME.fullmatch(entry.name) for entry in folder.iterdir())
+
+
+def why_no_root(folder: Path) -> str:
+    """What a folder without a root is, by what else it has."""
+    if is_root_lost(folder):
+        return (
+            "the rest of a store is there, but this file is lost. Restore it from a backup; else "
+            "'flatout prepare' with the config that made the store makes every sample again"
+        )
+    return (
+        "it is not a store, or its first prepare did not finish (run the same 'flatout prepare' again to "
+        "continue it)"
+    )
 
 
 def _check_document(path: Path, document: dict[str, Any]) -> Any:

@@ -17,6 +17,8 @@ from flatout.types import Array, FieldSpec
 
 MIN_SHARD_BYTES = 64 << 10
 """No shard is planned smaller than this while there are rows for it: its tables would outweigh its samples."""
+MOST_ROWS = 1 << 17
+"""However small: what is known of each (key, crc, what it was made from) takes a worker 460 bytes."""
 MIN_SHARDS = 64
 """A small set is still cut into this many shards, so that every core has work until the end."""
 
@@ -47,7 +49,7 @@ class Plan:
 
 def rows_per_shard(bytes_per_row: float, num_rows: int) -> int:
     """64 MiB of samples, at least one row; smaller sets are cut into 64 shards, but none below 64 KiB."""
-    most = int(SHARD_BYTES // max(bytes_per_row, 1.0))
+    most = min(MOST_ROWS, int(SHARD_BYTES // max(bytes_per_row, 1.0)))
     fewest = math.ceil(MIN_SHARD_BYTES / max(bytes_per_row, 1.0))
     return max(1, min(most, max(fewest, math.ceil(num_rows / MIN_SHARDS))))
 

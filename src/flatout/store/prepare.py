@@ -31,7 +31,7 @@ from flatout.store.log import log_to
 from flatout.store.metadata import SHARD_FOLDER
 from flatout.store.place import refuse_source_folder
 from flatout.store.progress import Progress, Silent
-from flatout.store.samples import RowFinder, distinct, row_hashes, samples_of_shards
+from flatout.store.samples import RowFinder, distinct, row_hashes, samples_of_shards, up_to_date
 from flatout.store.specify import NUM_PROBED
 from flatout.store.start import Planner, Start, extends, row_table
 from flatout.store.statistics import RunStats
@@ -132,7 +132,7 @@ class _Prepare:
             finder = RowFinder(job.key_hashes, job.manifest.keys)
             version = self._usable(version, job)
             states = self._scan(engine, job, finder, version, journal)
-            self._tell_unhashed(version, finder)
+            self._tell_unhashed(version, finder, states)
             planner = Planner(
                 self._config,
                 self._folder,
@@ -218,12 +218,13 @@ class _Prepare:
         self._say(f"making every sample again: {'; '.join(changes)} (--accept-fingerprint would keep them)")
         return None
 
-    def _tell_unhashed(self, version: Version | None, finder: RowFinder) -> None:
+    def _tell_unhashed(self, version: Version | None, finder: RowFinder, states: RowStates) -> None:
         """Say why the first run with `checksum` makes rows again that have not changed."""
         if version is None or not self._config.checksum:
             return
         positions = finder.positions(row_hashes(version.samples))
-        unhashed = (positions >= 0) & ~version.samples["by_content"].to_numpy()
+        is_current = up_to_date(version.samples, positions, states.fingerprints)  # of no file: nothing to hash
+        unhashed = (positions >= 0) & ~version.samples["by_content"].to_numpy() & ~is_current
         if num_rows := len(np.unique(positions[unhashed])):
             self._say(
                 f"making {num_rows:,} rows again: the store knows their files by size and time, not by the "

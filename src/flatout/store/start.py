@@ -18,7 +18,7 @@ from flatout.store import journal as journals
 from flatout.store.engine import Engine
 from flatout.store.job import Job
 from flatout.store.journal import Journal, JournalHead
-from flatout.store.limits import check_bad_fraction, check_free_space, doubt_space
+from flatout.store.limits import check_bad_fraction, check_free_space, doubt_space, refuse_all_bad
 from flatout.store.metadata import ShardMeta
 from flatout.store.plan import Plan, make_plan, rows_per_shard, stored_bytes_per_row
 from flatout.store.progress import Progress, Silent
@@ -200,12 +200,14 @@ class Planner:
                     failed.append(found)
                 else:
                     probed.append(found)
-            if probed:
-                break
             check_bad_fraction(self._folder, failed, len(todo), self._config.max_bad_fraction)
+            if len(probed) >= NUM_PROBED:
+                break
+        if failed and not probed:
+            refuse_all_bad(self._folder, failed)
         if not probed:
-            check_bad_fraction(self._folder, failed, max(len(todo), 1), 0.0)
             raise PrepareError("there are no rows to prepare")
+        probed = probed[:NUM_PROBED]  # the same as if the bad rows had never been there
         fields = specify(self._job.sections, self._job.kinds, probed)
         raw = [spec for spec in fields if spec.compression == "none"]
         return fields, stored_bytes_per_row(fields, probed), stored_bytes_per_row(raw, probed)
