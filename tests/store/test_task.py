@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,9 @@ import pytest
 
 from flatout.errors import ConfigError, SampleError
 from flatout.source import hash_key
+from flatout.store import shard_writer
 from flatout.store import task as tasks
+from flatout.store.column import Slabs
 from flatout.store.metadata import ShardMeta
 from flatout.store.shard_reader import ShardReader
 from flatout.store.shard_writer import ShardWriter
@@ -129,11 +132,37 @@ def test_a_bad_row_is_told_and_the_others_are_as_without_it(
     assert alone.finish().shards == receipt.shards
 
 
+@pytest.fixture
+def hears_ctrl_c() -> Iterator[None]:
+    """As a program on a terminal, whatever the tests were started from."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("hears_ctrl_c")
 @pytest.mark.parametrize("error", [ConfigError("wrong"), KeyboardInterrupt()])
-def test_what_every_row_would_fail_with_ends_the_task(tmp_path: Path, error: BaseException) -> None:
+@pytest.mark.parametrize("step", ["make", "encode"])
+def test_what_every_row_would_fail_with_ends_the_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, step: str
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
     task = ShardTask(setup_of(tmp_path), 0)
+    if step == "encode":
+        monkeypatch.setattr(ShardTask, "_encode_sample", fail)
     with pytest.raises(type(error)):
-        task.feed([row_of("a", error)])
+        task.feed([row_of("a", error) if step == "make" else good("a")])
+
+
+def test_an_interrupt_that_no_user_can_have_sent_is_the_rows_own(tmp_path: Path, hears_ctrl_c: None) -> None:
+    """Workers leave Ctrl-C to their parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    task = ShardTask(setup_of(tmp_path), 0)
+    task.feed([row_of("a", KeyboardInterrupt()), good("b")])
+    (bad,) = task.finish().bad
+    assert (bad.key, bad.error.rstrip(": ")) == ("a", "KeyboardInterrupt")
 
 
 def test_barred_rows_are_not_touched(tmp_path: Path) -> None:
@@ -362,6 +391,33 @@ def test_a_failure_while_a_shard_is_written_behind_is_told(tmp_path: Path) -> No
             settled.result()
         with pytest.raises(FileNotFoundError):
             written.result()
+
+
+def test_the_memory_of_a_shard_is_not_used_again_before_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = (FieldSpec("x", "array", "float32", (4096,)),)
+    setup, slabs, may_write = setup_of(tmp_path, fields=fields), Slabs(), threading.Event()
+    write = shard_writer.write_hashed
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        assert may_write.wait(timeout=60.0)
+        return write(*arguments, **options)
+
+    monkeypatch.setattr(shard_writer, "write_hashed", late)
+    with ThreadPoolExecutor(1) as writing, ThreadPoolExecutor(1) as disk:
+        settled = []
+        for number in range(2):
+            task = ShardTask(setup, number, slabs=slabs)
+            values = [1000 * number + at for at in range(300)]
+            task.feed([row_of(f"k{v}", {"x": np.full(4096, v, np.float32)}) for v in values])
+            settled.append(task.finish_behind(writing, disk)[1])
+        may_write.set()
+        for number, future in enumerate(settled):
+            (shard,) = future.result().shards
+            reader = ShardReader(tmp_path / shard.file, shard, fields)
+            found = [reader.read("x", row) for row in range(300)]
+            assert [(x.min(), x.max()) for x in found] == [(1000 * number + at,) * 2 for at in range(300)]
 
 
 @pytest.mark.parametrize("is_behind", [False, True])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from flatout.store.line import Line
 from flatout.store.task import Receipt, Task
-from flatout.store.worker import Worker
+from flatout.store.worker import MAX_BEHIND, Worker
 
 
 def finished(result: Any) -> Future[Any]:
@@ -68,3 +68,25 @@ def test_whoever_waits_for_the_end_hears_of_both() -> None:
     with pytest.raises(OSError, match="disk full"):
         line.settle()
     assert noted == receipts
+
+
+def test_no_more_shards_wait_for_the_disk_than_may() -> None:
+    """Each has temporary files, and a receipt that nobody has noted."""
+    worker, under_way = worker_of(), [Future[Any]() for _ in range(MAX_BEHIND + 1)]
+    left = iter(under_way)
+
+    class Made:
+        def finish_behind(self, *_: Any) -> tuple[Future[Any], Future[Any]]:
+            return finished(None), next(left)
+
+    def finish() -> Any:
+        worker._task = Made()
+        return worker.answer(("finish",))
+
+    assert [finish() for _ in range(MAX_BEHIND)] == [[]] * MAX_BEHIND
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(finish)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.2)
+        under_way[1].set_result("the second")
+        assert waiting.result(timeout=60.0) == ["the second"]

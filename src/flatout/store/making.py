@@ -31,8 +31,6 @@ def make_samples(maker: SampleMaker, row: Row) -> Made:
     except PASSED:
         raise
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and _can_be_interrupted():
-            raise
         raise row_failure("transform", error) from error
     if not samples:
         raise SampleError("transform", "the row gave no sample")
@@ -45,7 +43,13 @@ def _can_be_interrupted() -> bool:
 
 
 def row_failure(stage: str, error: BaseException) -> SampleError:
-    """Anything that a row's code threw, sys.exit and a Rust panic among it, as that row's failure."""
+    """Anything that a row's code threw, sys.exit and a Rust panic among it, as that row's failure.
+
+    Raises:
+        KeyboardInterrupt: it was that, and the user's.
+    """
+    if isinstance(error, KeyboardInterrupt) and _can_be_interrupted():
+        raise error
     if isinstance(error, MemoryError):
         advice = "lower num_workers, preprocess_batch_size or max_sample_bytes"
         return SampleError("decode", f"out of memory; {advice}")
