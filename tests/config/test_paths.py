@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flatout.config import load_config
+from flatout.config import load_config, resolve_config
 from flatout.errors import ConfigError
 
 
@@ -32,6 +32,18 @@ def test_a_file_beside_the_config_is_found(folders: tuple[Path, Path]) -> None:
 
     assert manifest_of(beside, "a.csv") == str(beside / "a.csv")
     assert manifest_of(beside, "{train: a.csv}") == {"train": str(beside / "a.csv")}
+
+
+def test_what_is_in_both_folders_is_told(folders: tuple[Path, Path]) -> None:
+    """Two stores of one config would go apart without a word."""
+    beside, current = folders
+    (beside / "c.yaml").write_text("preprocessed_data_dir: store\n")
+    (current / "store").mkdir()
+    assert resolve_config(beside / "c.yaml", environ={})[1] == []
+    (beside / "store").mkdir()
+    config, (note,) = resolve_config(beside / "c.yaml", environ={})
+    assert config.preprocessed_data_dir == str(beside / "store")
+    assert note.startswith(f"preprocessed_data_dir: took {beside / 'store'}, beside the config; there is one")
 
 
 def test_otherwise_it_means_the_current_folder(folders: tuple[Path, Path]) -> None:

@@ -36,8 +36,12 @@ def resolve_paths(
     values: dict[Any, Any] = {}
     for path, value in leaves(layer.values):
         if path[0] in PATH_KEYS | PATTERN_KEYS and isinstance(value, str | PathLike | list):
+            given = value
             try:
-                value = _resolved(value, folder, environ)
+                value = _resolved(given, folder, environ)
+                if value != given and _is_here(given):
+                    taken = f"took {value}, beside the config; there is one in the current folder, too"
+                    findings.notes.append(f"{dotted(layer.spelling(path))}: {taken}")
             except KeyError as error:
                 findings.problems.append(
                     f"{layer.describe(path)}: '{dotted(layer.spelling(path))}' is {value!r}, "
@@ -45,6 +49,11 @@ def resolve_paths(
                 )
         put(values, path, value)
     return replace(layer, values=values)
+
+
+def _is_here(given: Any) -> bool:
+    """Whether a relative path leads somewhere from the current folder as well."""
+    return isinstance(given, str) and not FilePath(given).is_absolute() and _exists(FilePath.cwd(), given)
 
 
 def absolute_paths(values: Mapping[str, Any]) -> dict[str, Any]:
