@@ -236,6 +236,7 @@ def test_no_epoch_began() -> None:
     assert KINDS["epoch_switch"].of({"step_s": [0.1, 0.2], "epoch_starts": []}) == 0.0
 
 
+@pytest.mark.slow  # 14 s: trainings
 def test_a_guide_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Real trainings of a generated set: two rows, of which one needs what is not here."""
     rows = (

@@ -196,6 +196,7 @@ def test_a_wrong_batch_is_found(how: str, message: str) -> None:
         Contestant(tampered(case, how), case).check()
 
 
+@pytest.mark.slow  # 48 s: a process for each contestant
 def test_the_document(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

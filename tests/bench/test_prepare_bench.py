@@ -59,6 +59,7 @@ def setting(tmp_path: Path) -> Setting:
     return Setting(folder, num_workers=1, seconds=0.02, rounds=1, say=lambda text: None)
 
 
+@pytest.mark.slow  # 50 s: some forty processes
 def test_the_document(generated: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--seconds", "0.02", "--rounds", "1", "--samples", "3000", "--num-workers", "1", "--json"]
     assert main(["bench", "prepare", "--scratch", str(tmp_path), *arguments]) == 0

@@ -27,6 +27,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow  # a minute: each remedy is tried in rounds
 def test_remedies_are_tried_in_the_same_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = scripts.PLAIN.replace(scripts.WITHOUT_COMPILER, "")  # just as people have it
     script = scripts.write(here, text.replace("wait=0.001", "wait=0.003"))
