@@ -145,7 +145,7 @@ def test_files_that_vanish_or_break(tmp_path: Path) -> None:
 
 def test_cells_are_small_and_survive_a_pickle(tmp_path: Path) -> None:
     cell = cells_of(write(tmp_path / "a.parquet", pa.table({"x": [[1], [2], [3]]})), 2)["x"]
-    assert cell == ListCell(tmp_path / "a.parquet", 1, 0, "x")
+    assert cell == ListCell(tmp_path / "a.parquet", 1, 0, "x", (0, 0, 0))
     assert pickle.loads(pickle.dumps(cell)) == cell
     assert len(pickle.dumps(cell)) < 1000
 

@@ -153,7 +153,7 @@ def test_lists_become_cells(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "m.parquet", row_group_size=2)
     manifest = read(tmp_path / "m.parquet")
     row = manifest.rows([1])[0]
-    assert row.values["dx"] == ListCell(tmp_path / "m.parquet", 0, 1, "dx")
+    assert row.values["dx"] == ListCell(tmp_path / "m.parquet", 0, 1, "dx", (0, 0, 0))
     assert read_cells({name: row.values[name] for name in ("dx", "dy")}).array.tolist() == [[3, 6]]
     assert manifest.take([2, 0]).rows([1])[0].values["dy"].row == 0
     assert len(set(manifest.digests(["dx"]).tolist())) == 3

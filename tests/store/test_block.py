@@ -20,8 +20,9 @@ from flatout.store import block as blocks
 from flatout.store import column, layout, shard_writer
 from flatout.store import task as tasks
 from flatout.store.block import Block, are_plain, fits
+from flatout.store.receipt import Receipt
 from flatout.store.shard_writer import ShardWriter
-from flatout.store.task import Receipt, ShardTask, TaskSetup
+from flatout.store.task import ShardTask, TaskSetup
 from flatout.types import FieldSpec, Row
 
 FIELDS = (

@@ -10,7 +10,8 @@ import pytest
 
 from flatout.store import cluster
 from flatout.store.cluster import MIN_PATIENCE_S, RayEngine
-from flatout.store.task import Receipt, Task
+from flatout.store.receipt import Receipt
+from flatout.store.task import Task
 from flatout.types import RowBlock
 
 ROWS = 100

@@ -25,8 +25,8 @@ from flatout.store import plan
 from flatout.store.journal import Journal, MadeRows
 from flatout.store.preprocessor import DataPreprocessor
 from flatout.store.reader import StoreReader
+from flatout.store.receipt import Receipt
 from flatout.store.statistics import RunStats
-from flatout.store.task import Receipt
 from flatout.store.verification import verify
 from flatout.types import Row
 

@@ -15,7 +15,7 @@ from flatout.store import journal as journals
 from flatout.store import verify
 from flatout.store.journal import JOURNAL, Journal, JournalHead, MadeRows, begin, discard, find, recorded_rows
 from flatout.store.metadata import ShardMeta
-from flatout.store.task import BadRow, Receipt
+from flatout.store.receipt import BadRow, Receipt
 from flatout.types import FieldSpec
 
 FIELDS = (FieldSpec("x", "array", "float32", (2, None), range=(0.0, 1.0), classes=("a", "b")),)

@@ -11,7 +11,7 @@ import pytest
 
 from flatout.errors import StoreSpaceError, TooManyBadError
 from flatout.store.limits import check_bad_fraction, check_free_space, disk_errors, doubt_space
-from flatout.store.task import BadRow
+from flatout.store.receipt import BadRow
 
 Usage = namedtuple("Usage", "total used free")
 

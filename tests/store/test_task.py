@@ -21,17 +21,10 @@ from flatout.store import shard_writer
 from flatout.store import task as tasks
 from flatout.store.column import Slabs
 from flatout.store.metadata import ShardMeta
+from flatout.store.receipt import MAX_REASON_CHARS, BadRow, Receipt
 from flatout.store.shard_reader import ShardReader
 from flatout.store.shard_writer import ShardWriter
-from flatout.store.task import (
-    BadRow,
-    Receipt,
-    ShardTask,
-    TaskSetup,
-    describe,
-    make_samples,
-    peak_resident_bytes,
-)
+from flatout.store.task import ShardTask, TaskSetup, describe, make_samples, peak_resident_bytes
 from flatout.types import FieldSpec, Row
 
 FIELDS = (FieldSpec("x", "array", "float32", (None,)),)
@@ -276,7 +269,7 @@ def test_reasons_fit_any_file_and_terminal(tmp_path: Path) -> None:
     task.feed([row_of("a", ValueError("\udcff\n" * 2000)), row_of("b", Unspeakable())])
     first, second = task.finish().bad
     assert "\n" not in first.error
-    assert len(first.error) <= tasks.MAX_REASON_CHARS + 3
+    assert len(first.error) <= MAX_REASON_CHARS + 3
     first.error.encode()
     assert second.error == "Unspeakable"
 

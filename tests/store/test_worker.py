@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from flatout.store.line import Line
-from flatout.store.task import Receipt, Task
+from flatout.store.receipt import Receipt
+from flatout.store.task import Task
 from flatout.store.worker import MAX_BEHIND, Worker
 
 

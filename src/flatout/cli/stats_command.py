@@ -19,7 +19,7 @@ from flatout.cli.words import count_text
 from flatout.config import resolve_config
 from flatout.errors import ConfigError, StoreError
 from flatout.store import FieldSummary, Summary, is_store, summarise_source, summarise_store, verify
-from flatout.store.task import BadRow
+from flatout.store.receipt import BadRow
 from flatout.units import bytes_text
 
 SHOWN_BAD = 20

@@ -26,9 +26,10 @@ from flatout.store.commit import read_quarantine
 from flatout.store.index import read_index
 from flatout.store.job import Job, job_from_config, with_recorded
 from flatout.store.progress import Silent
+from flatout.store.receipt import BadRow
 from flatout.store.samples import RowFinder, row_hashes
 from flatout.store.specify import NUM_PROBED, Forms, specify
-from flatout.store.task import BadRow, describe
+from flatout.store.task import describe
 from flatout.store.versions import classes_of_root
 from flatout.types import Array, FieldSpec
 

@@ -36,8 +36,8 @@ class ListCell:
     row: int
     """Row within the row group."""
     column: str
-    state: FileState | None = field(default=None, compare=False)
-    """Of the file when its rows were read; None: nobody knows."""
+    state: FileState = field(compare=False)
+    """Of the file when its rows were read."""
 
 
 @dataclass(frozen=True)
@@ -193,8 +193,6 @@ class _Lists:
         )
 
     def get(self, row: int, name: str) -> Array:
-        if row >= len(self.present):
-            raise SampleError("decode", f"column '{name}' has no row {row} any more; the file was changed")
         if not self.present[row]:
             raise SampleError("decode", f"column '{name}' has no list in this row")
         start, end = self.offsets[row], self.offsets[row + 1]
@@ -205,8 +203,6 @@ class _Lists:
         return array
 
     def hash_of(self, row: int) -> bytes:
-        if row >= len(self.present):  # the file was changed: whoever reads the row will be told
-            return bytes(8)
         start, end = self.offsets[row], self.offsets[row + 1]
         if not self.present[row]:
             return blake3.blake3(b"no list").digest(8)
@@ -227,7 +223,7 @@ class ChangedFileError(SampleError):
         super().__init__("find", f"{path} was changed after its rows were read; run prepare again")
 
 
-def _read_column(path: Path, row_group: int, column: str, state: FileState | None) -> _Lists:
+def _read_column(path: Path, row_group: int, column: str, state: FileState) -> _Lists:
     """One column of one row group, from memory where it was the last group read.
 
     Raises:
@@ -236,7 +232,7 @@ def _read_column(path: Path, row_group: int, column: str, state: FileState | Non
     """
     global _group
     known, columns = _group
-    if known != (path, row_group, state) or state is None:
+    if known != (path, row_group, state):
         columns = {}
         _group = ((path, row_group, state), columns)
     if column in columns:
@@ -255,6 +251,6 @@ def _read_column(path: Path, row_group: int, column: str, state: FileState | Non
     return found
 
 
-def _refuse_changed(path: Path, state: FileState | None) -> None:
-    if state is not None and file_state(path) != state:
+def _refuse_changed(path: Path, state: FileState) -> None:
+    if file_state(path) != state:
         raise ChangedFileError(path)

@@ -20,8 +20,9 @@ from flatout.store.measure import Measure
 from flatout.store.mend import config_of_store
 from flatout.store.plan import MIN_SHARDS
 from flatout.store.progress import Progress, Silent
+from flatout.store.receipt import BadRow, Receipt
 from flatout.store.samples import RowFinder, row_hashes, up_to_date
-from flatout.store.task import BadRow, Receipt, TaskSetup
+from flatout.store.task import TaskSetup
 from flatout.store.versions import Version, committed
 from flatout.types import Array, FieldSpec
 

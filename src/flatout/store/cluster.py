@@ -16,8 +16,9 @@ from typing import Any
 from flatout.errors import MissingDependencyError, PrepareError
 from flatout.source import SampleMaker
 from flatout.store.pool import LocalPool
+from flatout.store.receipt import BadRow, Receipt
 from flatout.store.specify import Forms
-from flatout.store.task import BadRow, Receipt, Task, TaskSetup
+from flatout.store.task import Task, TaskSetup
 from flatout.types import Row, RowBlock
 
 MAX_WAITING = 4

@@ -19,8 +19,8 @@ from flatout.store.companions import has_pending, replace_companion, settle
 from flatout.store.index import index_schema, write_index
 from flatout.store.job import Job
 from flatout.store.metadata import ShardMeta, StoreMeta, save_metadata
+from flatout.store.receipt import BadRow
 from flatout.store.samples import in_manifest_order, refuse_twins, renumbered
-from flatout.store.task import BadRow
 from flatout.store.versions import Version
 from flatout.store.view import VIEW, open_shards, view_image
 from flatout.types import Array, FieldSpec

@@ -15,8 +15,8 @@ from flatout.source import key_hashes, read_label
 from flatout.store.against import DryRun
 from flatout.store.commit import split_order
 from flatout.store.job import Job
+from flatout.store.receipt import BadRow
 from flatout.store.samples import RowFinder
-from flatout.store.task import BadRow
 from flatout.types import Array
 
 

@@ -11,8 +11,9 @@ from flatout.config import Config
 from flatout.source import SampleMaker
 from flatout.store.column import Slabs
 from flatout.store.pool import LocalPool
+from flatout.store.receipt import BadRow, Receipt
 from flatout.store.specify import Forms
-from flatout.store.task import BadRow, Receipt, ShardTask, Task, TaskSetup, describe
+from flatout.store.task import ShardTask, Task, TaskSetup, describe
 from flatout.types import Row
 
 FED_ROWS = 1024

@@ -23,9 +23,9 @@ from flatout.store.job import Job, job_from_config
 from flatout.store.measure import Measure
 from flatout.store.plan import stored_bytes_per_row
 from flatout.store.progress import Progress, Silent
+from flatout.store.receipt import BadRow
 from flatout.store.specify import Forms, specify
 from flatout.store.summary import FieldSummary, Summary, head_of
-from flatout.store.task import BadRow
 from flatout.types import Array, FieldSpec, Row
 
 NUM_LOOKED_AT = 32

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from flatout.errors import FlatoutError, StoreError, StoreSpaceError, TooManyBadError
 from flatout.store.commit import QUARANTINE, write_quarantine
-from flatout.store.task import BadRow
+from flatout.store.receipt import BadRow
 from flatout.units import bytes_text
 
 HEADROOM = 1.02

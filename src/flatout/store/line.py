@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 from flatout.errors import PrepareError
 from flatout.store.process import WorkerDiedError, WorkerProcess
-from flatout.store.task import BadRow, Receipt, Task, TaskSetup
+from flatout.store.receipt import BadRow, Receipt
+from flatout.store.task import Task, TaskSetup
 from flatout.types import Row, RowBlock
 
 IN_FLIGHT = 4

@@ -17,8 +17,9 @@ from flatout.errors import PrepareError
 from flatout.store.cgroup import read_limits
 from flatout.store.line import Line
 from flatout.store.process import WorkerDiedError, WorkerProcess
+from flatout.store.receipt import BadRow, Receipt
 from flatout.store.specify import Forms
-from flatout.store.task import BadRow, Receipt, Task, TaskSetup
+from flatout.store.task import Task, TaskSetup
 from flatout.types import Row
 
 WATCH_S = 0.2

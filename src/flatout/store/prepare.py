@@ -31,11 +31,12 @@ from flatout.store.log import log_to
 from flatout.store.metadata import SHARD_FOLDER
 from flatout.store.place import refuse_source_folder
 from flatout.store.progress import Progress, Silent
+from flatout.store.receipt import BadRow, Receipt
 from flatout.store.samples import RowFinder, distinct, row_hashes, samples_of_shards, up_to_date
 from flatout.store.specify import NUM_PROBED
 from flatout.store.start import Planner, Start, extends, row_table
 from flatout.store.statistics import RunStats
-from flatout.store.task import BadRow, Receipt, TaskSetup
+from flatout.store.task import TaskSetup
 from flatout.store.traces import Traces
 from flatout.store.versions import (
     Version,

@@ -22,9 +22,9 @@ from flatout.store.limits import check_bad_fraction, check_free_space, doubt_spa
 from flatout.store.metadata import ShardMeta
 from flatout.store.plan import Plan, make_plan, rows_per_shard, stored_bytes_per_row
 from flatout.store.progress import Progress, Silent
+from flatout.store.receipt import BadRow
 from flatout.store.samples import RowFinder, row_hashes, up_to_date
 from flatout.store.specify import NUM_PROBED, Forms, specify
-from flatout.store.task import BadRow
 from flatout.store.versions import Version, with_shards
 from flatout.types import Array, FieldSpec
 

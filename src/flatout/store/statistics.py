@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from flatout.store.task import BadRow, Receipt
+from flatout.store.receipt import BadRow, Receipt
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from flatout.store.extent import compressed_bytes, rows_in_shards, shapes_in_store, spread, values_in_store
 from flatout.store.index import length_column
 from flatout.store.reader import StoreReader
-from flatout.store.task import BadRow
+from flatout.store.receipt import BadRow
 from flatout.types import Array, FieldSpec
 
 
