@@ -9,6 +9,7 @@ import pytest
 
 from flatout.config.fields import FieldSection, LabelField
 from flatout.errors import ConfigError, PrepareError, SampleError
+from flatout.source.convert import to_array
 from flatout.store.specify import ArrayForm, check_array, specify
 from flatout.types import FieldSpec
 
@@ -69,6 +70,15 @@ def test_strings_are_text_whatever_the_kind() -> None:
     forms = [[{"x": ArrayForm("|u1", (4,), is_text=True)}]]
     (spec,) = specify({}, {}, forms)
     assert (spec.kind, spec.shape) == ("text", (None,))
+
+
+@pytest.mark.parametrize("dtype", ["|u1", "<f4"])
+def test_text_is_no_array_of_its_letters(dtype: str) -> None:
+    text = to_array("x", "four")
+    with pytest.raises(SampleError, match=r"field 'x' is text, wanted (uint8|float32)"):
+        check_array(spec_from([(4,)], dtypes=[dtype]), text, False)
+    (spec,) = specify({}, {}, [[{"x": ArrayForm.of(text)}]])
+    assert check_array(spec, text, False).tobytes() == b"four"
 
 
 def test_fields_are_those_of_the_first_sample() -> None:

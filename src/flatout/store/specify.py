@@ -121,8 +121,10 @@ def check_array(spec: FieldSpec, array: Array, allow_nonfinite: bool) -> Array:
     """The array with the field's dtype and shape.
 
     Raises:
-        SampleError: another shape or dtype, or NaN or infinities where they are not allowed.
+        SampleError: another shape or dtype, text for numbers, or NaN or infinities where they are not allowed.
     """
+    if type(array) is TextBytes and spec.kind != "text":
+        raise SampleError("check", f"field '{spec.name}' is text, wanted {spec.dtype}")
     wanted = _dtype(spec.dtype)
     if array.dtype != wanted:
         array = _cast(spec, array, wanted)

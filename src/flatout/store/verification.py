@@ -106,7 +106,7 @@ def _verify_version(folder: Path, meta: StoreMeta, progress: Progress) -> Verify
     damage = list(_companions(folder, meta))
     index, index_damage = _index(folder, meta)
     damage += index_damage
-    progress.begin("verify", meta.num_samples)
+    progress.begin("verify", sum(shard.rows for shard in meta.shards))  # deleted and replaced ones, too
     with ThreadPoolExecutor() as pool:  # hashing and crcs release the lock on large buffers
         for meta_damage, shard in zip(
             pool.map(lambda n: _shard(folder, meta, n, index), range(len(meta.shards))),
