@@ -158,7 +158,10 @@ def _explain(path: Path, delimiter: str, num_columns: int, error: pa.ArrowInvali
             line, num_rows = 1, 0
             for row in reader:
                 if row and len(row) != num_columns:
-                    return ManifestError(f"{path}, line {line}: {len(row)} values, {num_columns} columns")
+                    return ManifestError(
+                        f"{path}, line {line}: got {len(row)} values, wanted {num_columns} as in the heading; "
+                        f"mend the line, or quote values that hold a '{delimiter}'"
+                    )
                 line, num_rows = reader.line_num + 1, num_rows + bool(row)
     except UnicodeDecodeError:
         return _bad_encoding(path)
