@@ -113,9 +113,17 @@ def test_a_good_array_passes_as_it_is() -> None:
 
 @pytest.mark.parametrize("shape", [(2,), (3, 5), (2, 5, 1), ()])
 def test_another_shape_is_told(shape: tuple[int, ...]) -> None:
-    with pytest.raises(SampleError, match=r"wanted \(2, any\); set its size or length") as caught:
+    with pytest.raises(SampleError, match=r"wanted \(2, any\); all samples must agree on that") as caught:
         check_array(spec_of(), np.zeros(shape, np.float32), False)
     assert caught.value.stage == "check"
+
+
+def test_how_shapes_may_differ_is_told_where_they_may() -> None:
+    fixed = spec_of(shape=(2, 4))
+    with pytest.raises(SampleError, match=r"wanted \(2, 4\); set its size or length, or 'ragged: true'"):
+        check_array(fixed, np.zeros((2, 5), np.float32), False)
+    with pytest.raises(SampleError, match=r"wanted \(2, 4\); all samples must agree"):
+        check_array(fixed, np.zeros((2, 4, 1), np.float32), False)
 
 
 def test_not_finite_is_told_with_its_number_unless_allowed() -> None:

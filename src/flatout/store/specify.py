@@ -129,10 +129,11 @@ def check_array(spec: FieldSpec, array: Array, allow_nonfinite: bool) -> Array:
     if array.dtype != wanted:
         array = _cast(spec, array, wanted)
     if array.shape != spec.shape and not _fits(array.shape, spec.shape):
+        can_vary = len(array.shape) == len(spec.shape) and not spec.is_ragged
         raise SampleError(
             "check",
             f"field '{spec.name}' has shape {array.shape}, wanted {_shape_text(spec.shape)}; "
-            "set its size or length, or 'ragged: true'",
+            + ("set its size or length, or 'ragged: true'" if can_vary else "all samples must agree on that"),
         )
     if not allow_nonfinite and array.dtype.kind in "fc" and not is_finite(array):
         num_bad = int(array.size - np.isfinite(array).sum())
