@@ -177,6 +177,11 @@ def test_a_store_whose_root_is_lost(folder: Path, capsys: pytest.CaptureFixture[
     told = capsys.readouterr().err
     assert "has no data_metadata.json: the rest of a store is there" in told
     assert "Restore it from a backup" in told
+    (folder / "store" / "journal.jsonl").touch()  # ended just before the root came: nothing is lost
+    assert main([command, "store"]) == 1
+    told = capsys.readouterr().err
+    assert "Restore" not in told
+    assert "run the same 'flatout prepare' again to continue it" in told
 
 
 def test_what_a_compressed_field_takes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

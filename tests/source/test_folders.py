@@ -10,10 +10,9 @@ import pytest
 
 from flatout.errors import ManifestError
 from flatout.source.folders import STORE_FILES, STORE_SHARDS, read_folder, scan_tree
-from flatout.store.journal import JOURNAL
 from flatout.store.lock import OWNER
 from flatout.store.log import LOG
-from flatout.store.metadata import ROOT, SHARD_FOLDER
+from flatout.store.metadata import JOURNAL, ROOT, SHARD_FOLDER
 
 
 def fill(root: Path, *names: str, content: bytes = b"") -> Path:

@@ -14,10 +14,11 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from flatout.errors import ManifestError
+from flatout.source.files import file_state
 from flatout.source.identity import hash_key
 from flatout.source.key_rule import KeyRule
 from flatout.source.keys import choose_keys, key_hashes
-from flatout.source.lists import ListColumns, file_state
+from flatout.source.lists import ListColumns
 
 
 def keys_of(

@@ -6,6 +6,7 @@ import os
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 
 from flatout.errors import ManifestError, SampleError
 from flatout.source import lists as lists_module
-from flatout.source.lists import ListCell, ListColumns, file_state, join_lists, read_cells
+from flatout.source.files import file_state
+from flatout.source.lists import ListCell, ListColumns, join_lists, read_cells
 
 
 def write(path: Path, table: pa.Table, rows_per_group: int = 2) -> ListColumns:
@@ -111,8 +113,9 @@ def test_a_rewritten_file_is_refused_until_its_rows_are_read_anew(tmp_path: Path
     first, second = cells_of(lists, 0), cells_of(lists, 1)
     assert read_cells({"x": first["x"]}).array.item() == 1
     again = write(tmp_path / "b.parquet", pa.table({"x": [[3], [1], [2]], "y": [[3], [1], [2]]}), 1)
-    assert again.states[0][0] == lists.states[0][0]
-    os.utime(tmp_path / "b.parquet", ns=(0, lists.states[0][1]))
+    (size, time_ns), other_size = lists.states[0], again.states[0][0]
+    assert other_size == size
+    os.utime(tmp_path / "b.parquet", ns=(0, time_ns + 1))
     (tmp_path / "b.parquet").replace(path)
     assert read_cells({"x": first["x"]}).array.item() == 1  # what it was, from memory
     for cells in ({"y": first["y"]}, second):
@@ -122,6 +125,39 @@ def test_a_rewritten_file_is_refused_until_its_rows_are_read_anew(tmp_path: Path
         lists.digests("x")
     anew = places(path, ["x"])
     assert [read_cells(cells_of(anew, at)).array.item() for at in range(3)] == [3, 1, 2]
+
+
+def test_a_file_that_changes_back_and_forth_is_never_taken_for_another(tmp_path: Path) -> None:
+    """A process that lives long keeps the last group that it read: it is known by the file's state, too."""
+    path = tmp_path / "a.parquet"
+    first = write(path, pa.table({"x": [[1], [2]]}))
+    assert read_cells(cells_of(first, 0)).array.item() == 1
+    second = write(path, pa.table({"x": [[7], [8], [9]]}))
+    assert read_cells(cells_of(second, 0)).array.item() == 7
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_file_that_is_replaced_around_a_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Neither by rows that stand elsewhere now, nor by ones that were read while it went on, under one size."""
+    path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    lists = write(path, pa.table({"x": [[1], [2]]}))
+    write(other, pa.table({"x": [[2], [1]]}))
+    os.utime(other, ns=(0, lists.states[0][1] + 1))
+    real = pq.ParquetFile
+
+    def opened(place: Path) -> Any:
+        if moment == "before":
+            other.replace(path)
+        file = real(place)
+        if moment == "after":
+            other.replace(path)
+        return file
+
+    monkeypatch.setattr(lists_module.pq, "ParquetFile", opened)
+    with pytest.raises(SampleError, match="was changed after its rows were read"):
+        read_cells(cells_of(lists, 0))
 
 
 def test_files_that_vanish_or_break(tmp_path: Path) -> None:

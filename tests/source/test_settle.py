@@ -267,6 +267,13 @@ def test_given_fields_beside_an_empty_guess(tmp_path: Path) -> None:
         ({"fields": {"x": {"kind": "signal", "column": "file"}, "speaker": {"kind": "label"}}}, None),
         ({"fields": {"x": {"kind": "signal", "column": "file"}}, "splits": {"guess": False}}, None),
         ({"fields": {"x": {"kind": "signal", "column": "file"}}, "splits": {"group": "room"}}, "room"),
+        (
+            {
+                "fields": {"x": {"kind": "signal", "column": "file"}, "speaker": {"kind": "label"}},
+                "splits": {"group": "speaker"},
+            },
+            "speaker",
+        ),
     ],
 )
 def test_patients_stay_together_whether_or_not_fields_are_given(
@@ -280,3 +287,10 @@ def test_patients_stay_together_whether_or_not_fields_are_given(
     config = load_config({"manifest": str(tmp_path / "m.csv"), **settings}, environ={})
     assert (config.splits.group or guess.group_column) == group
     assert any("together (30 groups)" in note for note in guess.notes) == (group == "speaker")
+
+
+def test_a_leak_is_told_where_fields_are_given(tmp_path: Path) -> None:
+    rows = [f"{number}.wav,p{number // 4},{'train' if number % 2 else 'val'}" for number in range(60)]
+    (tmp_path / "m.csv").write_text("\n".join(["file,patient,split", *rows]))
+    _, guess = settled(tmp_path / "m.csv", fields={"x": {"kind": "signal", "column": "file"}})
+    assert any("WARNING: values of 'patient' stand in more than one split" in note for note in guess.notes)

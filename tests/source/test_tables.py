@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -211,3 +212,20 @@ def test_an_empty_parquet_has_no_rows(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "m.parquet")
     with pytest.raises(ManifestError, match="has no rows"):
         read_table(tmp_path / "m.parquet")
+
+
+def test_a_parquet_that_is_replaced_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, other = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    pq.write_table(pa.table({"id": ["a"], "x": [[1]]}), path)
+    pq.write_table(pa.table({"id": ["b", "c"], "x": [[2], [3]]}), other)
+    real = pq.ParquetFile.read
+
+    def read(self: Any, *arguments: Any, **options: Any) -> Any:
+        if other.exists():
+            other.replace(path)
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "read", read)
+    with pytest.raises(ManifestError, match="was changed while it was read; run the same command again"):
+        read_table(path)
+    assert read_table(path).table["id"].to_pylist() == ["b", "c"]

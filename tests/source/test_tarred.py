@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +65,41 @@ def test_a_member_keeps_its_name_and_survives_a_pickle(tmp_path: Path) -> None:
     assert file.suffix == ".flac"
     assert pickle.loads(pickle.dumps(file)) == file
     assert notes == []
+
+
+@pytest.mark.parametrize(("size", "time_ns"), [(1, 0), (0, 1)])
+def test_a_member_of_another_tar_is_refused(tmp_path: Path, size: int, time_ns: int) -> None:
+    """Whoever asks for it, be it a moment before the read: another member may stand at its place."""
+    tar = make_tar(tmp_path / "a.tar", {"x.raw": b"data"})
+    index, _ = index_tars(pa.table({"f": ["x.raw"]}), "f", [tar])
+    file, state = index.file_of(0, "x.raw"), tar.stat()
+    assert isinstance(file, SourceFile)
+    assert file.read_bytes(Limits()) == b"data"
+    tar.write_bytes(tar.read_bytes() + bytes(size))
+    os.utime(tar, ns=(0, state.st_mtime_ns + time_ns))
+    for look in (file.stat, lambda: file.read_bytes(Limits())):
+        with pytest.raises(SampleError, match="was changed after its members were found; run prepare again"):
+            look()
+
+
+def test_a_tar_that_is_replaced_while_it_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tar, other = (
+        make_tar(tmp_path / "a.tar", {"x": b"data"}),
+        make_tar(tmp_path / "b.tar", {"y": b"else" * 999}),
+    )
+    real = tarred._scan_all
+
+    def scan(tars: Any) -> Any:
+        found = real(tars)
+        other.replace(tar)
+        return found
+
+    monkeypatch.setattr(tarred, "_scan_all", scan)
+    index, _ = index_tars(pa.table({"f": ["x"]}), "f", [tar])
+    file = index.file_of(0, "x")
+    assert isinstance(file, SourceFile)
+    with pytest.raises(SampleError, match="was changed after its members were found"):
+        file.read_bytes(Limits())
 
 
 def test_the_shard_decides_between_equal_names(tmp_path: Path) -> None:

@@ -448,6 +448,19 @@ class TestWhatHasChanged:
             assert DataPreprocessor(config).run(progress=told).processed == num_made
             assert any(f"making {num_made} rows again" in text for text in told.texts) == (num_made > 0)
 
+    def test_rows_without_files_are_not_made_again_for_their_checksums(self, tmp_path: Path) -> None:
+        (tmp_path / "m.csv").write_text("id,x\n" + "".join(f"r{n},{n}\n" for n in range(5)))
+        config = {
+            "manifest": str(tmp_path / "m.csv"),
+            "preprocessed_data_dir": str(tmp_path / "store"),
+            "fields": {"x": {"kind": "scalar"}},
+            "num_workers": 0,
+        }
+        run(config)
+        told = Told()
+        assert DataPreprocessor({**config, "checksum": True}).run(progress=told).processed == 0
+        assert not any("again" in text for text in told.texts)
+
     def test_settings_of_a_field(self, source: Source, tmp_path: Path) -> None:
         source.add(range(4))
         config = source.settings(tmp_path / "store")

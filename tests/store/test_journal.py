@@ -13,8 +13,8 @@ import pytest
 from flatout.source import NO_SIGHT, Sights
 from flatout.store import journal as journals
 from flatout.store import verify
-from flatout.store.journal import JOURNAL, Journal, JournalHead, MadeRows, begin, discard, find, recorded_rows
-from flatout.store.metadata import ShardMeta
+from flatout.store.journal import Journal, JournalHead, MadeRows, begin, discard, find, recorded_rows
+from flatout.store.metadata import JOURNAL, ShardMeta
 from flatout.store.receipt import BadRow, Receipt
 from flatout.types import FieldSpec
 

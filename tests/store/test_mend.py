@@ -205,14 +205,23 @@ def test_a_store_of_a_dataset_object_cannot_be_repaired_here(tmp_path: Path) -> 
         repair(folder, verify(folder))
 
 
-def test_repair_leaves_new_rows_to_the_next_prepare(prepared: Any) -> None:
+@pytest.mark.parametrize("num_bad", [0, 1])
+def test_repair_leaves_new_rows_to_the_next_prepare(
+    source: Any, shard_paths: Callable[..., list[Path]], num_bad: int
+) -> None:
     """Mending is not updating: the content hash comes back although the manifest has grown."""
-    expected = hash_of(prepared.store)
-    prepared.add(40)
-    prepared.save()
-    (prepared.store / "quarantine.jsonl").unlink()
-    mended(prepared.store, expected)
-    assert prepared.prepare().num_samples == 13
+    if num_bad:
+        (source.folder / "s03.npy").write_bytes(b"broken")
+    source.prepare(max_bad_fraction=0.5)
+    expected = hash_of(source.store)
+    source.add(40)
+    source.save()
+    shard_paths(source.store)[0].unlink()
+    mended(source.store, expected)
+    if not num_bad:  # an empty list tells of no rows: they need not be found out anew
+        (source.store / "quarantine.jsonl").unlink()
+        mended(source.store, expected)
+    assert source.prepare(max_bad_fraction=0.5).num_samples == 13 - num_bad
 
 
 def lose_index(folder: Path) -> None:
@@ -261,6 +270,39 @@ def test_repair_does_not_mix_samples_of_two_codes(
     shard_paths(prepared.store)[0].unlink()
     with pytest.raises(StoreError, match=r"has changed.*flatout prepare"):
         repair(prepared.store, verify(prepared.store))
+
+
+def test_nor_where_the_list_of_bad_rows_is_lost(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flatout.source.kinds import VERSIONS
+
+    (source.folder / "s03.npy").write_bytes(b"broken")
+    source.prepare(max_bad_fraction=0.5)
+    source.put(3)
+    monkeypatch.setitem(VERSIONS, "array", 2)
+    (source.store / "quarantine.jsonl").unlink()
+    with pytest.raises(StoreError, match=r"has changed.*flatout prepare"):
+        repair(source.store, verify(source.store))
+
+
+def test_a_function_of_another_programs_main_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "m.csv").write_text("id\na\nb\n")
+    config = {
+        "manifest": str(tmp_path / "m.csv"),
+        "transform": "__main__:make_of_main",
+        "transform_version": "1",
+        "num_workers": 0,
+        "preprocessed_data_dir": str(tmp_path / "store"),
+    }
+    monkeypatch.setattr(sys.modules["__main__"], "make_of_main", lambda row: {"x": [1.0, 2.0]}, raising=False)
+    DataPreprocessor(config).run()
+    expected = hash_of(tmp_path / "store")
+    (tmp_path / "store" / "preprocessed_data.h5").unlink()
+    mended(tmp_path / "store", expected, trusted=True)
+    (tmp_path / "store" / "preprocessed_data.h5").unlink()
+    monkeypatch.delattr(sys.modules["__main__"], "make_of_main")
+    for trusted in (False, True):
+        with pytest.raises(StoreError, match=r"of another program's main module\. Run DataPreprocessor"):
+            repair(tmp_path / "store", verify(tmp_path / "store"), trusted=trusted)
 
 
 def test_repair_of_the_view_does_not_pass_old_samples_for_new(
@@ -385,3 +427,11 @@ def test_rows_whose_list_is_damaged_are_tried_again(source: Any, damage: str) ->
     assert (stats.failed, sorted(row.key for row in stats.bad)) == (2, ["s03", "s07"])
     assert StoreReader(source.store).meta.num_bad == 2
     assert len(quarantine.read_text().splitlines()) == 2
+
+
+def test_rows_beyond_a_limit_are_not_tried_for_the_list(source: Any) -> None:
+    (source.folder / "s03.npy").write_bytes(b"broken")
+    assert source.prepare(max_bad_fraction=0.5, limit=5).failed == 1
+    (source.store / "quarantine.jsonl").unlink()
+    stats = mended(source.store, hash_of(source.store))
+    assert (stats.num_samples, stats.failed) == (4, 1)

@@ -252,23 +252,34 @@ def test_all_rows_bad(source: Any) -> None:
         source.prepare(max_bad_fraction=1.0)
 
 
-@pytest.mark.parametrize("good", [[8, 9, 10, 11], [0, 6, 9], [7]])
-def test_bad_rows_at_the_beginning_change_nothing_for_the_good_ones(source: Any, good: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("good", "odd", "num_samples"),
+    [
+        ([8, 9, 10, 11], [7], 4),
+        ([0, 6, 9], [0], 3),
+        ([0, 9], [0], 2),  # of the first eight rows one is good
+        ([7], [7], 1),
+        (list(range(1, 10)), [9], 8),  # eight good ones are enough: the ninth has no say
+    ],
+)
+def test_bad_rows_at_the_beginning_change_nothing_for_the_good_ones(
+    source: Any, good: list[int], odd: list[int], num_samples: int
+) -> None:
     """Whether a field is ragged follows from the first good rows, however many bad ones are before them."""
     for number in range(12):
-        shape = (4, 5) if number in (0, 7) else (3, 5)
+        shape = (4, 5) if number in odd else (3, 5)
         np.save(source.folder / f"s{number:02d}.npy", np.full(shape, number, np.float32))
     whole = [row for row in source.rows if int(row["id"][1:]) in good]
     rows, source.rows = source.rows, whole
     source.save()
     labels = {"kind": "label", "classes": ["cat", "dog", "eel"]}
     fields = {**source.config()["fields"], "label": labels}
-    source.prepare(preprocessed_data_dir=str(source.folder / "alone"), fields=fields)
+    source.prepare(preprocessed_data_dir=str(source.folder / "alone"), fields=fields, max_bad_fraction=1.0)
     source.rows = rows
     source.save()
     for number in set(range(12)) - set(good):
         (source.folder / f"s{number:02d}.npy").write_bytes(b"")
-    assert source.prepare(max_bad_fraction=1.0, fields=fields).num_samples == len(good)
+    assert source.prepare(max_bad_fraction=1.0, fields=fields).num_samples == num_samples
     alone, beside = StoreReader(source.folder / "alone"), StoreReader(source.store)
     assert alone.meta.content_hash == beside.meta.content_hash
     assert alone.meta.fields == beside.meta.fields

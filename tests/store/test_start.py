@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flatout.errors import TooManyBadError
-from flatout.store import DataPreprocessor
+from flatout.store import DataPreprocessor, StoreReader
 from flatout.store.progress import Silent
 from flatout.store.specify import NUM_PROBED
 
@@ -33,6 +34,41 @@ def test_the_first_look_is_told_before_the_shards(source: Any) -> None:
     again = Watched()
     DataPreprocessor(source.config(num_workers=0)).run(progress=again)
     assert [what for what, _ in again.told if what != "advance"] == ["prepare"]  # nothing to look at
+
+
+def test_no_more_rows_are_looked_at_than_it_takes_to_refuse(source: Any) -> None:
+    for number in range(12):
+        (source.folder / f"s{number:02d}.npy").write_bytes(b"broken")
+    with pytest.raises(TooManyBadError, match="8 of 12 rows failed, more than max_bad"):
+        source.prepare()
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7])
+def test_a_limit_settles_what_the_whole_run_would(source: Any, limit: int) -> None:
+    """Though the rows that it allows are alike, the first eight are not."""
+    np.save(source.folder / "s05.npy", np.zeros((6, 5), np.float32))
+    labels = {"kind": "label", "classes": ["cat", "dog", "eel"]}
+    fields = {**source.config()["fields"], "label": labels}
+    assert source.prepare(fields=fields, limit=limit).num_samples == limit
+    assert source.prepare(fields=fields).failed == 0
+    whole = source.folder / "whole"
+    source.prepare(preprocessed_data_dir=str(whole), fields=fields)
+    found, expected = StoreReader(source.store).meta, StoreReader(whole).meta
+    assert (found.content_hash, found.fields) == (expected.content_hash, expected.fields)
+
+
+def test_bad_rows_beyond_the_limit_do_not_count(source: Any) -> None:
+    for number in range(2, 12):
+        (source.folder / f"s{number:02d}.npy").write_bytes(b"broken")
+    stats = source.prepare(limit=2)
+    assert (stats.num_samples, stats.failed) == (2, 0)
+
+
+def test_all_rows_within_the_limit_are_bad(source: Any) -> None:
+    for number in range(2):
+        (source.folder / f"s{number:02d}.npy").write_bytes(b"broken")
+    with pytest.raises(TooManyBadError, match="all 2 rows failed, so there is nothing to store"):
+        source.prepare(limit=2, max_bad_fraction=1.0)
 
 
 def test_it_is_told_once_however_many_rows_fail(source: Any) -> None:

@@ -21,6 +21,14 @@ from flatout.store.progress import Silent
 NUM_ROWS = 60
 ORDER = [NUM_ROWS - 1, *range(NUM_ROWS - 1)]
 """The last row first: every other one stands one place further on."""
+MAKER = """
+import io
+import numpy as np
+from flatout.types import Limits
+
+def make(row):
+    return {"x": np.load(io.BytesIO(row["file"].read_bytes(Limits())))}
+"""
 
 
 class Swap(Silent):
@@ -73,13 +81,20 @@ def tar_config(folder: Path) -> tuple[dict[str, Any], Callable[[Sequence[int]], 
     return config, lambda order: write_tar(folder / "all.tar", order)
 
 
+def transform_config(folder: Path) -> tuple[dict[str, Any], Callable[[Sequence[int]], None]]:
+    """The members of a tar, read by code that is not ours."""
+    config, write = tar_config(folder)
+    (folder / "swapped_maker.py").write_text(MAKER)
+    return {**config, "fields": {}, "transform": "swapped_maker:make", "code_dir": str(folder)}, write
+
+
 def values_of(store: Path) -> dict[str, float]:
     reader = StoreReader(store)
     return {key: float(reader.read(at)["x"].flat[0]) for at, key in enumerate(reader.keys())}
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-@pytest.mark.parametrize("make_config", [lists_config, tar_config])
+@pytest.mark.parametrize("make_config", [lists_config, tar_config, transform_config])
 def test_rows_that_stand_elsewhere_by_now_are_refused_and_the_next_run_is_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_config: Any, num_workers: int
 ) -> None:

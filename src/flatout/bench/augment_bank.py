@@ -16,7 +16,7 @@ from flatout.bank.order import ViewOrder
 from flatout.bank.refresh import Refresh
 from flatout.loader import FastDataLoader, FastDataset
 from flatout.store import DataPreprocessor
-from flatout.store.journal import JOURNAL
+from flatout.store.metadata import JOURNAL
 from flatout.types import Array
 
 NUM_SAMPLES = 256

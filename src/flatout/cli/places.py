@@ -6,9 +6,8 @@ from pathlib import Path
 
 from flatout.config.text import PARSERS
 from flatout.errors import ConfigError, ManifestMissingError, StoreMissingError
-from flatout.store.journal import JOURNAL
 from flatout.store.lock import GUARD
-from flatout.store.metadata import ROOT, SHARD_FOLDER, is_root_lost, is_store, why_no_root
+from flatout.store.metadata import JOURNAL, ROOT, SHARD_FOLDER, is_root_lost, is_store, why_no_root
 
 _PATTERN = ("*", "_OP_", "{", "://")
 """Parts of a manifest's name that stand for several files, or for no file of this machine."""

@@ -15,16 +15,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from flatout.errors import ManifestError, SampleError
+from flatout.source.files import FileState, file_state
 from flatout.types import Array, Decoded
-
-FileState = tuple[int, int, int]
-"""Size, time and inode of a file: rows are known by their place in it, and another file has others there."""
-
-
-def file_state(path: Path) -> FileState:
-    """What the file is now."""
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,7 @@ class Looker:
             OSError, SampleError: it is not there.
         """
         if isinstance(cell, SourceFile):
-            return str(cell.place), os.stat(cell.place)  # noqa: PTH116
+            return str(cell.place), cell.stat()
         return find_path(str(cell), self.base, self.allow_outside)
 
 

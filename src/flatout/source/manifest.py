@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ class Manifest:
         indices: Sequence[int] | NDArray[np.integer[Any]],
         digests: NDArray[np.uint64] | None = None,
         key_hashes: NDArray[np.uint64] | None = None,
-        wanted: Sequence[str] | None = None,
+        wanted: Container[str] | None = None,
     ) -> RowBlock:
         """The same as columns, with these digests and hashes of their keys; only those wanted, if some are."""
         picked = np.asarray(indices, np.int64)

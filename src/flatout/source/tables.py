@@ -19,8 +19,9 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from flatout.errors import ManifestError, ManifestMissingError
+from flatout.source.files import file_state
 from flatout.source.jsonlines import read_json_lines
-from flatout.source.lists import ListColumns, file_state
+from flatout.source.lists import ListColumns
 from flatout.units import bytes_text
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".jsonlines", ".json", ".ndjson")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from flatout.errors import ManifestError
 from flatout.source.arrow import as_text, join_text
-from flatout.source.files import SourceFile
+from flatout.source.files import FileState, SourceFile, file_state
 
 MAX_TARS = 100_000
 """Most files that a range such as {0..511} may stand for."""
@@ -47,8 +47,8 @@ class TarIndex:
     """Tar file of each row; MISSING, PLAIN or SEVERAL where there is none."""
     offset: NDArray[np.int64]
     size: NDArray[np.int64]
-    states: tuple[tuple[int, int], ...]
-    """Size and time of each tar before its members were looked up."""
+    states: tuple[FileState, ...]
+    """Of each tar before its members were looked up."""
 
     def take(self, indices: NDArray[np.int64]) -> TarIndex:
         return replace(self, tar_of=self.tar_of[indices], offset=self.offset[indices], size=self.size[indices])
@@ -101,7 +101,7 @@ def index_tars(
     Raises:
         ManifestError: a tar file is missing, compressed, or no tar file.
     """
-    states = tuple((found.st_size, found.st_mtime_ns) for found in (path.stat() for path in tars))
+    states = tuple(map(file_state, tars))  # before they are read: what is replaced meanwhile is found
     members, notes = _scan_all(tars)
     wanted = _normalised(_text(table[column]))
     shards = _text(table["shard_id"]) if "shard_id" in table.column_names else None

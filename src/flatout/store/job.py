@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ class Job:
     """What was guessed, in plain words."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What the store keeps of the config, to find the sources again."""
-    read_columns: Sequence[str] | None = None
+    read_columns: Container[str] | None = None
     """Manifest columns that the maker reads; None: perhaps any."""
     reads_any: bool = False
     """Whether code that is not ours reads the rows' files, and may read any of them."""
@@ -94,6 +94,7 @@ def job_from_config(config: Config, known_classes: Mapping[str, Sequence[str]] |
     notes += doubtful_classes(fields, manifest)
     maker, fingerprint = _maker(config, manifest, fields, sections)
     reads_any = _reads_any(config, fields)
+    columns = manifest.columns if reads_any else value_columns(fields, manifest)
     hashes = key_hashes(manifest.keys)
     division = divide(manifest, hashes, _chosen_splits(config.splits, manifest, settled.group_column))
     return Job(
@@ -102,8 +103,8 @@ def job_from_config(config: Config, known_classes: Mapping[str, Sequence[str]] |
         maker=maker,
         sections=sections,
         fingerprint=fingerprint,
-        columns=manifest.columns if reads_any else value_columns(fields, manifest),
-        read_columns=None if reads_any else value_columns(fields, manifest),
+        columns=columns,
+        read_columns=None if reads_any else frozenset(columns),
         reads_any=reads_any,
         splits=division.splits,
         groups=division.groups,
@@ -224,7 +225,8 @@ def value_columns(fields: Mapping[str, AnyField], manifest: Manifest) -> list[st
             if (column := getattr(section, extra, None)) is not None:
                 names[column] = None
         names.update(dict.fromkeys(getattr(section, "columns", None) or ()))
-    return [name for name in names if name in set(manifest.columns)]
+    known = set(manifest.columns)
+    return [name for name in names if name in known]
 
 
 def _maker(

@@ -22,12 +22,11 @@ import pyarrow.parquet as pq
 from flatout.errors import StoreError
 from flatout.source import Sights
 from flatout.store.files import BINARY, sync_file, temporary_beside, write_all, write_durable_text
-from flatout.store.metadata import SHARD_FOLDER, ShardMeta, field_spec, shard_meta
+from flatout.store.metadata import JOURNAL, SHARD_FOLDER, ShardMeta, field_spec, shard_meta
 from flatout.store.receipt import Receipt
 from flatout.store.shard_reader import ShardReader
 from flatout.types import Array, FieldSpec
 
-JOURNAL = "journal.jsonl"
 PLANS = f"plan-{'?' * 16}.parquet"
 """Pattern of the plan files; `JournalHead.plan_file` gives them their names."""
 

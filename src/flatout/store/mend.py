@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -46,6 +47,11 @@ def config_of_store(folder: Path, *, trusted: bool = False) -> Config:
         settings["fields"] = {name: fields[name] for name in sorted(fields, key=_rank_in(names))}
     config_dir = settings.pop("config_dir", None)
     config = load_config({**settings, "preprocessed_data_dir": str(folder)}, environ={})
+    if _is_elsewhere(config.transform):
+        raise StoreError(
+            f"{folder} was made by '{config.transform}', a function of another program's main module. Run "
+            "DataPreprocessor(config).run(force=True) in the program that has it"
+        )
     # Looked for in the config, not in the settings: other spellings of a key mean the same.
     custom = [f"kind '{section.name}'" for section in config.fields.values() if section.kind == "custom"]
     code = [repr(config.transform)] * (config.transform is not None) + custom
@@ -57,6 +63,12 @@ def config_of_store(folder: Path, *, trusted: bool = False) -> Config:
     # A folder that a stranger names may not be imported from at all: a module there could be called nibabel.
     config._config_dir = Path(config_dir) if trusted and config_dir is not None else None
     return config
+
+
+def _is_elsewhere(transform: str | None) -> bool:
+    """Whether it is a function of a main module, but not of this program's."""
+    module, _, name = (transform or "").partition(":")
+    return module == "__main__" and not hasattr(sys.modules["__main__"], name.partition(".")[0])
 
 
 def _rank_in(names: Sequence[str]) -> Callable[[str], int]:

@@ -21,6 +21,8 @@ IDENTITY = "xxh3-64"
 """What digests and fingerprints are hashed with. Builds before version 1 was settled had no such line."""
 ROOT = "data_metadata.json"
 SHARD_FOLDER = "shards"
+JOURNAL = "journal.jsonl"
+"""There while a prepare is under way, or was cut off."""
 MAX_ROOT_BYTES = 1 << 30
 KEY_HASH_BYTES = 8
 """What every row takes at least in its shard: nobody makes room for more rows than a file can hold."""
@@ -152,8 +154,9 @@ def _read_document(folder: Path, path: Path) -> dict[str, Any]:
 
 
 def is_root_lost(folder: Path) -> bool:
-    """Whether a folder without a root had one: an index is written by prepares that finish."""
-    return any(INDEX_NAME.fullmatch(entry.name) for entry in folder.iterdir())
+    """Whether a folder without a root had one: prepares that finish leave an index and no journal."""
+    names = {entry.name for entry in folder.iterdir()}
+    return JOURNAL not in names and any(map(INDEX_NAME.fullmatch, names))
 
 
 def why_no_root(folder: Path) -> str:

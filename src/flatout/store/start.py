@@ -77,8 +77,8 @@ class Planner:
         if self._current(None, journal, finished) != finished:  # by itself: the version may have another form
             return None
         version = with_shards(self._folder, version, journal, head.adopted)
-        kept, positions, todo = self._compare(version)
-        plan = self._plan(todo, head.fields, head.rows_per_shard, head.first_task)
+        kept, positions, missing = self._compare(version)
+        plan = self._plan(missing, head.fields, head.rows_per_shard, head.first_task)
         if plan.digest != head.plan:
             return None
         check_free_space(self._folder, _rest_bytes(plan, journal))
@@ -90,10 +90,11 @@ class Planner:
         if journal is not None and self._can_use(journal):
             adopted = self._adopted(version, journal)
             version = with_shards(self._folder, version, journal, adopted)
-        kept, positions, todo = self._compare(version)
-        fields, bytes_per_row, least_per_row = self._settle_fields(engine, version, positions, todo)
+        kept, positions, missing = self._compare(version)
+        todo = self._within_limit(missing)
+        fields, bytes_per_row, least_per_row = self._settle_fields(engine, version, positions, missing)
         first_task = version.next_task if version is not None and len(kept) else 0
-        plan = self._plan(todo, fields, rows_per_shard(bytes_per_row, len(todo)), first_task)
+        plan = self._plan(missing, fields, rows_per_shard(bytes_per_row, len(todo)), first_task)
         self._check_space(bytes_per_row * len(todo), least_per_row * len(todo))
         fingerprint = self._job.fingerprint.to_json()
         head = JournalHead(
@@ -145,13 +146,19 @@ class Planner:
             return False
         return extends(self._job, {spec.name: spec.classes for spec in head.fields if spec.classes})
 
-    def _plan(self, todo: Array, fields: Sequence[FieldSpec], per_shard: int, first_task: int) -> Plan:
+    def _plan(self, missing: Array, fields: Sequence[FieldSpec], per_shard: int, first_task: int) -> Plan:
         # By their times: whether contents count, too, changes with the time since they were written.
-        probed, fingerprint = self._states.stamps[todo[:NUM_PROBED]], self._job.fingerprint.digest
-        return make_plan(todo, probed, self._job.key_hashes, fields, fingerprint, per_shard, first_task)
+        probed, fingerprint = self._states.stamps[missing[:NUM_PROBED]], self._job.fingerprint.digest
+        todo, hashes = self._within_limit(missing), self._job.key_hashes
+        return make_plan(todo, probed, hashes, fields, fingerprint, per_shard, first_task)
+
+    def _within_limit(self, missing: Array) -> Array:
+        """Rows to make now, of those that have no sample."""
+        limit = self._config.limit
+        return missing if limit is None else missing[missing < limit]
 
     def _compare(self, version: Version | None) -> tuple[Array, Array, Array]:
-        """(samples to keep, their manifest positions, rows to make)."""
+        """(samples to keep, their manifest positions, rows without a sample)."""
         if version is None:
             kept, positions = np.empty(0, np.int64), np.empty(0, np.int64)
         else:
@@ -161,13 +168,11 @@ class Planner:
             kept, positions = _latest(version.samples, kept, found[kept])
         is_kept = np.zeros(len(self._job.manifest), bool)
         is_kept[positions] = True
-        todo = np.flatnonzero(~is_kept)
-        if self._config.limit is not None:
-            todo = todo[todo < self._config.limit]
+        missing = np.flatnonzero(~is_kept)
         if self._only_rows is not None:
             allowed = np.fromiter(self._only_rows, np.uint64, len(self._only_rows))
-            todo = todo[np.isin(self._job.key_hashes[todo], allowed)]
-        return kept, positions, todo
+            missing = missing[np.isin(self._job.key_hashes[missing], allowed)]
+        return kept, positions, missing
 
     def _are_as_timed(self, samples: Any, positions: Array) -> Array:
         """Which samples were recorded by time and have the same times now, though their content was looked at.
@@ -180,33 +185,35 @@ class Planner:
         return found
 
     def _settle_fields(
-        self, engine: Engine, version: Version | None, kept_rows: Array, todo: Array
+        self, engine: Engine, version: Version | None, kept_rows: Array, missing: Array
     ) -> tuple[tuple[FieldSpec, ...], float, float]:
-        """Field specifications and bytes a row, from the version that is kept or the first rows.
+        """Field specifications and bytes a row, from the version that is kept or the first good rows.
 
+        They may lie beyond the limit: a run with less than eight rows must settle what the whole one would.
         Mean bytes before compression, and those that take space however well the rest is compressed.
         """
-        if version is not None and (len(kept_rows) or not len(todo)):
+        num_todo = len(self._within_limit(missing))
+        if version is not None and (len(kept_rows) or not num_todo):
             samples_per_row = len(kept_rows) / max(len(np.unique(kept_rows)), 1)
             num_bytes = version.bytes_per_sample * samples_per_row
             return _with_classes(version.fields, self._job), num_bytes, num_bytes
         probed: list[Forms] = []
         failed: list[BadRow] = []
-        self._progress.begin("first look", min(NUM_PROBED, len(todo)))
-        for first in range(0, len(todo), NUM_PROBED):
-            rows = self._job.manifest.rows(todo[first : first + NUM_PROBED])
-            for found in engine.describe(self._job.maker, rows):
-                if isinstance(found, BadRow):
-                    failed.append(found)
-                else:
-                    probed.append(found)
-            check_bad_fraction(self._folder, failed, len(todo), self._config.max_bad_fraction)
-            if len(probed) >= NUM_PROBED:
-                break
-        if failed and not probed:
-            refuse_all_bad(self._folder, failed)
-        if not probed:
+        if not num_todo:
             raise PrepareError("there are no rows to prepare")
+        self._progress.begin("first look", min(NUM_PROBED, len(missing)))
+        for first in range(0, len(missing), NUM_PROBED):
+            rows = self._job.manifest.rows(missing[first : first + NUM_PROBED])
+            for at, found in enumerate(engine.describe(self._job.maker, rows), first):
+                if not isinstance(found, BadRow):
+                    probed.append(found)
+                elif at < num_todo:
+                    failed.append(found)
+            check_bad_fraction(self._folder, failed, num_todo, self._config.max_bad_fraction)
+            if len(probed) >= NUM_PROBED or len(failed) == num_todo:
+                break
+        if len(failed) == num_todo:
+            refuse_all_bad(self._folder, failed)
         probed = probed[:NUM_PROBED]  # the same as if the bad rows had never been there
         fields = specify(self._job.sections, self._job.kinds, probed)
         raw = [spec for spec in fields if spec.compression == "none"]
