@@ -136,6 +136,13 @@ def test_a_file_that_changes_back_and_forth_is_never_taken_for_another(tmp_path:
     assert read_cells(cells_of(second, 0)).array.item() == 7
 
 
+def test_a_shorter_file_is_called_changed_and_not_damaged(tmp_path: Path) -> None:
+    lists = write(tmp_path / "a.parquet", pa.table({"x": [[1], [2], [3], [4]]}))
+    write(tmp_path / "a.parquet", pa.table({"x": [[1], [2]]}))
+    with pytest.raises(SampleError, match="was changed after its rows were read"):
+        read_cells(cells_of(lists, 3))
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_file_that_is_replaced_around_a_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
