@@ -142,10 +142,37 @@ def test_each_dicom_series_is_one_volume(tmp_path: Path) -> None:
     for patient in ("p1", "p2", "p3"):
         for name in ("IM1", "IM2", "IM3"):
             fill(tmp_path, f"{patient}/ct/{name}", content=series(patient.encode()))
-    fill(tmp_path, "notes.txt", "p1/report.txt")
+    fill(tmp_path, "notes.txt", "p1/report.txt", "p1/ct/report.txt")
     part = read_folder(tmp_path)
     assert part.table["file"].to_pylist() == ["p1/ct", "p2/ct", "p3/ct"]
     assert part.table["group"].to_pylist() == ["p1", "p2", "p3"]
+    assert any("1 files beside DICOM series (first: p1/ct/report.txt)" in note for note in part.notes)
+
+
+@pytest.mark.parametrize("stray", ["IM9.dcm", "p2/ct/AUTHORS", "p2/ct/a.png", "p2/ct/notes.txt", "export.csv"])
+def test_a_stray_file_costs_no_series(tmp_path: Path, stray: str) -> None:
+    for patient in ("p1", "p2", "p3"):
+        for name in ("IM1", "IM2", "IM3"):
+            fill(tmp_path, f"{patient}/ct/{name}", content=series(patient.encode()))
+    fill(tmp_path, stray, content=series(b"other") if stray.endswith(".dcm") else b"\x89PNG")
+    part = read_folder(tmp_path)
+    assert part.table["file"].to_pylist() == ["p1/ct", "p2/ct", "p3/ct"]
+    assert part.base == tmp_path
+    is_slice = stray.endswith("AUTHORS")  # by its name; the decoder tells that it is none
+    assert is_slice or any("left out" in note and (stray in note or ".csv" in note) for note in part.notes)
+
+
+def test_the_files_of_a_damaged_series_do_not_outvote_the_others(tmp_path: Path) -> None:
+    """Counted as files: one folder that is no series has more of them than there are series."""
+    for patient in ("p1", "p2", "p3"):
+        for number in range(5):
+            fill(tmp_path, f"{patient}/IM{number}.dcm", content=series(patient.encode()))
+            if patient == "p2":
+                fill(tmp_path, f"{patient}/preview{number}.txt")
+    part = read_folder(tmp_path)
+    assert part.table["file"].to_pylist() == ["p1", "p3"]
+    (told,) = (note for note in part.notes if "not samples of kind volume" in note)
+    assert "5 .dcm" in told
 
 
 def test_dicom_files_of_many_series_are_images_of_a_class(tmp_path: Path) -> None:

@@ -73,6 +73,16 @@ def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
     assert not is_dicom_folder(str(tmp_path))
 
 
+def test_other_files_beside_the_slices(tmp_path: Path) -> None:
+    slices = dict.fromkeys(("IM1", "IM2", "IM3"), dicom(b"1"))
+    folder, names = fill(tmp_path, slices | {"AUTHORS": b"", "report.pdf": b"", "export.csv": b""})
+    assert is_dicom_folder(folder)
+    assert are_series([(folder, [name for name in names if is_dicom_name(name)])])
+    for number in range(200):
+        (tmp_path / f"{number}.png").touch()
+    assert not is_dicom_folder(folder)
+
+
 def test_a_single_file_says_nothing(tmp_path: Path) -> None:
     assert not are_series([fill(tmp_path / "one", {"1.dcm": dicom(b"1")})])
 

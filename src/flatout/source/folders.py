@@ -43,7 +43,7 @@ def read_folder(root: Path, allow_outside: bool = False) -> FolderPart:
         ManifestError: the folder cannot be listed, or holds nothing that a decoder knows.
     """
     tree = scan_tree(root, allow_outside)
-    items = _of_one_kind(_with_series(root, tree.files), root, tree.notes)
+    items = _of_one_kind(_with_series(root, tree.files, tree.notes), root, tree.notes)
     tree.notes += notes_on_tables(root, [item.path for item in items])
     base = root
     if items[0].path == "":  # the root itself is the series
@@ -149,8 +149,11 @@ def _is_utf8(name: str) -> bool:
     return True
 
 
-def _with_series(root: Path, files: Sequence[str]) -> list[Item]:
-    """Files as items of their kind, folders of one DICOM series as one volume each."""
+def _with_series(root: Path, files: Sequence[str], notes: list[str]) -> list[Item]:
+    """Files as items of their kind, folders of one DICOM series as one volume each.
+
+    A few other files beside the slices (a report, a preview) are left out, as the decoder leaves them.
+    """
     start = os.fspath(root)
     folders: dict[str, list[str]] = {}
     for path in files:
@@ -159,10 +162,17 @@ def _with_series(root: Path, files: Sequence[str]) -> list[Item]:
             folders.setdefault(folder, []).append(name)
     if folders:
         counts = Counter(path.rpartition("/")[0] for path in files)
-        folders = {f: names for f, names in folders.items() if len(names) == counts[f]}
+        folders = {f: names for f, names in folders.items() if len(names) * 2 > counts[f]}
     dicom = {f: names for f, names in folders.items() if holds_dicom(os.path.join(start, f), names)}
     if not are_series((os.path.join(start, f), names) for f, names in dicom.items()):
         dicom = {}
+    beside = [path for path in files if path.rpartition("/")[0] in dicom and not is_dicom_name(path)]
+    if "" in dicom and len(dicom) > 1:
+        beside += dicom.pop("")
+    if beside:
+        told = f"{len(beside):,} files beside DICOM series (first: {min(beside)})"
+        notes.append(f"{root.name}: left out {told}; a series has a folder of its own")
+    files = sorted(set(files).difference(beside))
     kinds = kinds_by_suffix()
     items = [Item(folder, "volume", len(names)) for folder, names in dicom.items()]
     items += [Item(p, kinds.get(suffix_of(p), "")) for p in files if p.rpartition("/")[0] not in dicom]
@@ -170,8 +180,11 @@ def _with_series(root: Path, files: Sequence[str]) -> list[Item]:
 
 
 def _of_one_kind(items: Sequence[Item], root: Path, notes: list[str]) -> list[Item]:
-    """The items of the kind that most have; READMEs, tables and thumbnails beside them are noted."""
-    kinds = Counter(item.kind for item in items if item.kind)
+    """The items of the kind that most files are of; READMEs, tables and thumbnails beside them are noted."""
+    kinds: Counter[str] = Counter()
+    for item in items:
+        if item.kind:
+            kinds[item.kind] += max(item.num_slices, 1)
     others = Counter(suffix_of(item.path) or "no suffix" for item in items if not item.kind)
     if not kinds:
         told = ", ".join(f"{num:,} {suffix}" for suffix, num in others.most_common(5)) or "nothing"

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Sequence
 
 SUFFIXES = (".dcm", ".dicom", ".ima")
 
+MOST_OTHERS = 100
+"""Files without a DICOM name after which a folder is none of slices, whatever else it holds."""
+
 NUM_PROBED = 8
 """Folders looked into before all DICOM folders of a tree are taken as series, or as single images."""
 
@@ -23,26 +26,37 @@ def is_dicom_name(name: str) -> bool:
 
 
 def is_dicom_folder(folder: str) -> bool:
-    """Whether all visible files of a folder have DICOM names and the first is DICOM inside."""
-    names = []
+    """Whether most visible files of a folder have DICOM names and the first of those is DICOM inside."""
+    names, num_others = [], 0
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.startswith(".") or entry.name == "DICOMDIR":
                     continue
-                if not is_dicom_name(entry.name):  # a class folder may hold a million files
+                if is_dicom_name(entry.name):
+                    names.append(entry.name)
+                    continue
+                num_others += 1
+                if num_others > MOST_OTHERS:  # a class folder may hold a million files
                     return False
-                names.append(entry.name)
     except OSError:
         return False
-    return holds_dicom(folder, sorted(names))
+    return len(names) > num_others and holds_dicom(folder, names)
 
 
 def holds_dicom(folder: str, names: Sequence[str]) -> bool:
     """The same for a folder whose files are known already."""
     if not names or not all(is_dicom_name(name) for name in names):
         return False
-    return _head(os.path.join(folder, names[0]))[128:132] == b"DICM"
+    return _head(os.path.join(folder, slices_first(names)[0]))[128:132] == b"DICM"
+
+
+def slices_first(names: Sequence[str]) -> list[str]:
+    """Likely slices first: by suffix, then those with a number (AUTHORS may lie beside IM0001)."""
+    return sorted(
+        names,
+        key=lambda name: (not name.lower().endswith(SUFFIXES), not any(map(str.isdigit, name)), name),
+    )
 
 
 def are_series(folders: Iterable[tuple[str, Sequence[str]]]) -> bool:
@@ -53,7 +67,7 @@ def are_series(folders: Iterable[tuple[str, Sequence[str]]]) -> bool:
     verdicts = []
     for folder, names in folders:
         if len(names) > 1:
-            uids = [_series_uid(_head(os.path.join(folder, name))) for name in names[:2]]
+            uids = [_series_uid(_head(os.path.join(folder, name))) for name in slices_first(names)[:2]]
             verdicts.append(uids[0] == uids[1])
         if len(verdicts) == NUM_PROBED:
             break
