@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flatout.errors import ManifestError
 from flatout.source.layouts import Item, Layout, arrange
 
 
@@ -138,6 +139,38 @@ def test_files_beside_split_folders_are_left_out_and_said() -> None:
     assert layout.notes == ["left out 1 files beside the split folders"]
 
 
+def test_a_folder_that_is_no_split_beside_splits_is_refused() -> None:
+    """As classes all would be wrong: train and val, and the user's own validation files divided anew."""
+    paths = [f"{top}/{name}/{i}.png" for top in ("train", "val") for name in ("cat", "dog") for i in (1, 2)]
+    with pytest.raises(ManifestError, match=r"folders train, val are splits, .* stand extra; move those away"):
+        lay(*paths, "extra/1.png", "extra/2.png")
+    assert lay(*paths).columns["label"] == ["cat", "cat", "dog", "dog"] * 2
+    assert (
+        lay("train/1.png", "train/2.png", "bus/1.png", "bus/2.png").columns["label"]
+        == ["bus"] * 2 + ["train"] * 2
+    )
+
+
+@pytest.mark.parametrize("stray", ["a.png", "train/a.png"])
+def test_a_stray_file_costs_the_others_no_class(stray: str) -> None:
+    """The one that stands beside the folders is left out; of many nobody knows."""
+    paths = [f"train/{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
+    tops = [*paths, *(path.replace("train", "val") for path in paths)]
+    layout = (
+        lay(*(path.removeprefix("train/") for path in paths), "a.png")
+        if stray == "a.png"
+        else lay(*tops, stray)
+    )
+    assert set(layout.columns["label"]) == {"cat", "dog"}
+    assert stray not in layout.columns["file"]
+    assert any(f"left out 1 files beside the folders of the others (first: {stray})" in n for n in layout.notes)
+    many = lay(*(path.removeprefix("train/") for path in paths), "a.png", "b.png", "c.png")
+    assert list(many.columns) == ["file"]
+    assert any(
+        "3 files stand beside the folders of the others, so folders are no classes" in n for n in many.notes
+    )
+
+
 def test_a_file_or_two_a_folder_are_patients() -> None:
     layout = lay(*(f"p{i}/scan.nii.gz" for i in range(30)), kind="volume")
     assert list(layout.columns) == ["file", "group"]
@@ -166,7 +199,16 @@ NAMES = st.sampled_from(
     )
 )
 def test_no_file_stands_twice_and_none_vanishes_unsaid(paths: set[str]) -> None:
-    layout = lay(*paths)
+    try:
+        layout = lay(*paths)
+    except ManifestError as error:
+        told = str(error)
+        layout = None
+    if layout is None:
+        assert "folders train, val are splits, but beside them stand" in told
+        assert any("/train/" in f"/{path}" for path in paths)
+        assert any("/val/" in f"/{path}" for path in paths)
+        return
     images = [
         value for name in layout.path_columns if name != "mask" for value in layout.columns[name] if value
     ]

@@ -128,7 +128,9 @@ def test_equal_names_in_two_folders_stay_apart(tmp_path: Path) -> None:
 def test_a_split_column_is_noticed_only_if_it_names_splits(tmp_path: Path) -> None:
     text = "file,{name}\na.wav,{value}\nb.wav,Test\n"
     assert read(write(tmp_path, "m.csv", text.format(name="Subset", value="valid"))).split_column == "Subset"
-    assert read(write(tmp_path, "m.csv", text.format(name="split", value="left"))).split_column is None
+    assert read(write(tmp_path, "m.csv", text.format(name="split", value="tset"))).split_column == "split"
+    sides = write(tmp_path, "m.csv", "file,split\na.wav,left\nb.wav,right\n")
+    assert read(sides).split_column is None
     path = write(tmp_path, "m.csv", text.format(name="part", value="train"))
     assert read(path, splits=SplitSection(column="part")).split_column == "part"
     with pytest.raises(ConfigError, match=r"splits\.column names column 'no'"):

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatout.config.source import SplitSection
+from flatout.errors import ManifestError
 from flatout.source import Manifest, assign_splits, key_hashes
 from flatout.store import DataPreprocessor, StoreReader
 from flatout.store.division import Division, divide, divide_items, keep_in_train
@@ -157,3 +158,15 @@ def test_items_are_divided_by_number_whatever_columns_are_set() -> None:
     keys = [str(number) for number in range(20)]
     found = divide_items(manifest_of(keys), key_hashes(keys), SplitSection(group="absent"))
     assert found.splits.tolist() == assign_splits(keys, SplitSection()).tolist()
+
+
+def test_one_cell_that_names_no_split_leaves_no_other_to_chance(tmp_path: Path) -> None:
+    cells = [*["train"] * 8, *["val"] * 3, "test", "tset"]
+    rows = [f"r{number},{number},{cell}" for number, cell in enumerate(cells)]
+    (tmp_path / "m.csv").write_text("\n".join(["id,x,split", *rows]))
+    store = tmp_path / "store"
+    config = {"manifest": str(tmp_path / "m.csv"), "preprocessed_data_dir": str(store), "num_workers": 0}
+    with pytest.raises(ManifestError, match="unknown split names 'tset'"):
+        DataPreprocessor(config).run()
+    DataPreprocessor({**config, "splits": {"guess": False}}).run()
+    assert set(StoreReader(store).meta.splits) <= {"train", "val", "test"}

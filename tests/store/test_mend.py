@@ -18,6 +18,7 @@ from flatout.errors import StoreCorruptError, StoreError
 from flatout.store import DataPreprocessor, StoreReader, repair, verify
 from flatout.store.field_parts import field_parts
 from flatout.store.mend import config_of_store
+from flatout.store.progress import Silent
 
 pytestmark = pytest.mark.usefixtures("few_shards")
 
@@ -188,6 +189,33 @@ def test_a_source_that_changed_after_the_index_was_written_is_read_again(source:
     repair(source.store, verify(source.store))
     found = StoreReader(source.store).read(2)["image"]
     np.testing.assert_array_equal(found, np.load(source.folder / "s02.npy"))
+
+
+def test_sources_that_have_changed_since_are_told(
+    source: Any, shard_paths: Callable[..., list[Path]], flip_bit: Callable[..., None]
+) -> None:
+    class Told(Silent):
+        def __init__(self) -> None:
+            self.texts: list[str] = []
+
+        def say(self, text: str) -> None:
+            self.texts.append(text)
+
+    source.prepare()
+    for is_changed in (False, True):
+        before, told = hash_of(source.store), Told()
+        path = shard_paths(source.store)[-1]
+        flip_bit(path, path.stat().st_size - 3)
+        if is_changed:
+            key = StoreReader(source.store).keys()[-1]
+            source.put(int(key[1:]), seed=99)
+        repair(source.store, verify(source.store), told)
+        assert verify(source.store)
+        assert (hash_of(source.store) != before) == is_changed
+        assert (
+            any(f"not what it was (content hash {hash_of(source.store)[:12]}" in t for t in told.texts)
+            == is_changed
+        )
 
 
 def test_a_store_of_a_dataset_object_cannot_be_repaired_here(tmp_path: Path) -> None:

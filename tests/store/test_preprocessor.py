@@ -252,6 +252,22 @@ def test_all_rows_bad(source: Any) -> None:
         source.prepare(max_bad_fraction=1.0)
 
 
+def test_all_rows_that_could_be_read_are_refused_by_their_values(source: Any) -> None:
+    """They gave forms, but none gave a sample: there is nothing to store, and what was there stays."""
+    source.prepare()
+    before = StoreReader(source.store).meta.content_hash
+    for number in range(12):
+        np.save(source.folder / f"s{number:02d}.npy", np.full((4, 5), np.nan, np.float32))
+    for store in (source.store, source.folder / "fresh"):
+        with pytest.raises(TooManyBadError, match="all 12 rows failed, so there is nothing to store"):
+            source.prepare(max_bad_fraction=1.0, preprocessed_data_dir=str(store))
+    assert StoreReader(source.store).meta.content_hash == before
+    np.save(source.folder / "s03.npy", np.zeros((4, 5), np.float32))
+    for store in (source.store, source.folder / "fresh"):
+        stats = source.prepare(max_bad_fraction=1.0, preprocessed_data_dir=str(store))
+        assert (stats.num_samples, stats.failed) == (1, 11)
+
+
 @pytest.mark.parametrize(
     ("good", "odd", "num_samples"),
     [

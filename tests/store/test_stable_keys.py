@@ -209,7 +209,9 @@ def test_an_empty_cell_in_a_split_column_that_was_found_moves_no_sample(
     first = job_from_config(config_of(manifest, text, **settings))
     assert set(first.splits) == {"train", "test"}
     text += "fresh,p7,1,0,\nalone,p99,1,0, \n"
-    assert job_from_config(config_of(manifest, text, **settings)).settings["splits"]["column"] is None
+    fresh = job_from_config(config_of(manifest, text, **settings))
+    assert fresh.settings["splits"]["column"] == "split"  # two empty cells do not leave the others to chance
+    assert splits_of(first).items() <= splits_of(fresh).items()
     second = job_from_config(later_config(first, manifest, text, **settings))
     found = splits_of(second)
     assert splits_of(first).items() <= found.items()

@@ -8,9 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from flatout.errors import ManifestError
 from flatout.source.columns import kinds_by_suffix, suffix_of
 from flatout.source.splits import SPELLINGS, is_split_name, normalise_split
 
+FEWEST_INSIDE = 10
+"""Files beside the folders of so many times as many others are strays."""
+MAX_NAMED = 5
+"""Folders that an error names."""
 MANY_CLASSES = 20
 """More top folders than this are classes only if each holds a handful of files; else patients."""
 
@@ -66,12 +71,24 @@ def arrange(items: Sequence[Item]) -> Layout:
 
 
 def _place(items: Sequence[Item]) -> tuple[list[_Placed], list[str]]:
-    """Takes folders that all items share, and split folders, off the front of each path."""
+    """Takes folders that all items share, and split folders, off the front of each path.
+
+    Raises:
+        ManifestError: several top folders are splits, and others are not: as classes, each would be wrong.
+    """
     inner = [item.path for item in items]
     while (top := _only_top(inner)) and not is_split_name(top) and not _ROLE.fullmatch(top):
         inner = [path[len(top) + 1 :] for path in inner]
     tops = {path.split("/", 1)[0] for path in inner if "/" in path}
-    if not tops or not all(is_split_name(top) for top in tops):
+    splits = sorted(filter(is_split_name, tops))
+    if 1 < len(splits) < len(tops):
+        others = sorted(tops.difference(splits))
+        told = ", ".join(others[:MAX_NAMED]) + (", ..." if len(others) > MAX_NAMED else "")
+        raise ManifestError(
+            f"folders {', '.join(splits)} are splits, but beside them stand {told}; move those away, or write "
+            "a manifest that says what each file is"
+        )
+    if not tops or len(splits) < len(tops):
         pairs = zip(items, inner, strict=True)
         return [_Placed(item.path, path, None, item.num_slices) for item, path in pairs], []
     placed, num_beside = [], 0
@@ -92,18 +109,31 @@ def _only_top(paths: Sequence[str]) -> str | None:
 
 
 def _by_folder(placed: Sequence[_Placed]) -> Layout:
-    """Files with their class, or their patient, or alone."""
+    """Files with their class, or their patient, or alone.
+
+    A few files beside the folders of all others are left out: one would cost the others their class.
+    """
+    beside = [item.path for item in placed if "/" not in item.inner]
+    notes = []
+    if 0 < len(beside) * FEWEST_INSIDE <= len(placed):
+        placed = [item for item in placed if "/" in item.inner]
+        notes.append(
+            f"left out {len(beside):,} files beside the folders of the others (first: {beside[0]}); move them "
+            "into one of the folders to have them in"
+        )
     columns: dict[str, list[str | None]] = {"file": [item.path for item in placed]}
     tops: list[str | None] = [item.inner.partition("/")[0] if "/" in item.inner else None for item in placed]
     told = _counted(placed)
     num_tops, each = len(set(tops)), len(placed) / max(len(set(tops)), 1)
-    if None not in tops and num_tops > 1:
+    if None in tops and num_tops > 1:
+        notes.append(f"{len(beside):,} files stand beside the folders of the others, so folders are no classes")
+    elif num_tops > 1:
         are_classes = each >= 5 or (num_tops <= MANY_CLASSES and each >= 2)
         columns["label" if are_classes else "group"] = tops
         told += f" in {num_tops:,} folders, taken as {'classes' if are_classes else 'groups (patients)'}"
     if placed[0].split is not None:
         columns["split"] = [item.split for item in placed]
-    return Layout(columns, ("file",), told)
+    return Layout(columns, ("file",), told, notes)
 
 
 def _counted(placed: Sequence[_Placed]) -> str:

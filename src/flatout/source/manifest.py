@@ -22,7 +22,7 @@ from flatout.source.label_sets import read_label_set
 from flatout.source.lists import ListColumns
 from flatout.source.parts import Part, join_parts, read_part, split_tables
 from flatout.source.paths import find_path
-from flatout.source.splits import known_splits, normalise_split
+from flatout.source.splits import any_split, normalise_split
 from flatout.source.tarred import TarIndex, expand_tars, index_tars
 from flatout.source.wanted import check_columns
 from flatout.types import Row, RowBlock
@@ -327,8 +327,11 @@ def _told_split(table: pa.Table, column: str | None) -> list[str]:
 
 
 def find_split_column(table: pa.Table) -> str | None:
-    """A column with the name of a split column and only names of splits in it."""
+    """A column with the name of a split column and names of splits in it.
+
+    Not only those: with one misspelt, or one of a fourth kind, the others would be divided at random.
+    """
     for name in table.column_names:
-        if name.lower() in SPLIT_NAMES and known_splits(table[name].unique().to_pylist()):
+        if name.lower() in SPLIT_NAMES and any_split(table[name].unique().to_pylist()):
             return str(name)
     return None

@@ -97,7 +97,8 @@ def _from_column(column: Column, settings: SplitSection) -> NDArray[np.str_]:
     if unknown:
         told = ", ".join(repr(name) for name in unknown[:5]) + (", ..." if len(unknown) > 5 else "")
         raise ManifestError(
-            f"unknown split names {told}; known: {', '.join(sorted(known))}. Add others to splits.ratios"
+            f"unknown split names {told}; known: {', '.join(sorted(known))}. Mend them, or add others to "
+            "splits.ratios; with splits.guess: false a column is no split unless splits.column names it"
         )
     return np.array([*splits.values(), ""], dtype=np.str_)[codes]  # an empty cell's -1 is the last
 
@@ -202,6 +203,6 @@ def _mixed(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def known_splits(names: Iterable[object]) -> bool:
-    """Whether all these values are usual spellings of train, val and test."""
-    return all(isinstance(name, str) and is_split_name(name) for name in names)
+def any_split(names: Iterable[object]) -> bool:
+    """Whether one of these values is a usual spelling of train, val or test."""
+    return any(isinstance(name, str) and is_split_name(name) for name in names)

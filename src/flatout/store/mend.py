@@ -118,6 +118,11 @@ def repair(
         return _same_job(job_from_config(config, known), meta, folder, makes_samples)
 
     stats = prepare(_for_all_rows(config, meta, is_any), make_job, options, progress)
+    if stats.content_hash != meta.content_hash:
+        progress.say(
+            f"the store is whole, but not what it was (content hash {stats.content_hash[:12]}..., before "
+            f"{meta.content_hash[:12]}...): some of its sources have changed, are bad or are gone since"
+        )
     named = {shard.file for shard in load_metadata(folder).shards}
     for name in report.damaged_shards:
         if name not in named:

@@ -25,9 +25,10 @@ from flatout.store.files import remove_leftovers
 from flatout.store.fingerprint import explain_difference
 from flatout.store.job import Job, row_digests, row_task
 from flatout.store.journal import Journal, MadeRows
-from flatout.store.limits import check_bad_fraction, disk_errors
+from flatout.store.limits import check_bad_fraction, disk_errors, refuse_all_bad
 from flatout.store.lock import locked
 from flatout.store.log import log_to
+from flatout.store.lost_fields import refuse_lost_fields
 from flatout.store.metadata import SHARD_FOLDER
 from flatout.store.place import refuse_source_folder
 from flatout.store.progress import Progress, Silent
@@ -152,7 +153,10 @@ class _Prepare:
                 start = planner.start(engine, version, journal)
             receipts = self._make(engine, job, finder, states, start)
             made = self._samples(start, receipts)
-        return self._commit(job, finder, states, start, receipts, made)
+            bad = [row for receipt in receipts for row in receipt.bad]
+            if bad and not len(made) and not len(start.kept):
+                refuse_all_bad(self._folder, bad)
+        return self._commit(job, finder, states, start, receipts, made, bad)
 
     def _committed(self) -> Version | None:
         """The version that the root names; samples of shards that are gone or cut short do not count."""
@@ -212,6 +216,8 @@ class _Prepare:
         """The committed version, unless what made it has changed since."""
         if version is None or version.fingerprint.digest == job.fingerprint.digest:
             return version
+        if version.meta is not None:
+            refuse_lost_fields(self._folder, version.meta, self._config, job)
         changes = explain_difference(version.fingerprint, job.fingerprint)
         if self._options.accept_fingerprint:
             self._say(f"kept all samples although {'; '.join(changes)} (--accept-fingerprint)")
@@ -312,9 +318,9 @@ class _Prepare:
         start: Start,
         receipts: Sequence[Receipt],
         made: Any,
+        bad: Sequence[BadRow],
     ) -> RunStats:
         """Put kept and new samples together and swap the root."""
-        bad = [row for receipt in receipts for row in receipt.bad]
         fields = start.fields
         old_shards = start.version.shards if start.version is not None else ()
         new_shards = [shard for receipt in receipts for shard in receipt.shards]
