@@ -93,3 +93,18 @@ def test_a_folder_below_base_path_has_paths_from_there(tmp_path: Path) -> None:
     assert found.table["file"].to_pylist() == ["data/wav/x.wav"]
     with pytest.raises(ManifestError, match="leave base_path out"):
         read_part(tmp_path / "data", tmp_path / "data" / "wav", (), False)
+
+
+def test_a_table_without_a_heading_is_refused(tmp_path: Path) -> None:
+    """Its first sample would be lost, and its columns called like it."""
+    (tmp_path / "wav").mkdir()
+    for number in range(3):
+        (tmp_path / "wav" / f"{number}.wav").touch()
+    path = tmp_path / "m.csv"
+    path.write_text("".join(f"wav/{number}.wav,{number}\n" for number in range(3)))
+    with pytest.raises(
+        ManifestError, match=r"no heading: its first line names the file 'wav/0\.wav'\. Put a line"
+    ):
+        read_part(path, None, (), False)
+    path.write_text(f"T1w.nii.gz,{'long' * 99}.wav\na.nii.gz,b\n")  # called like files, but there are none
+    assert read_part(path, None, (), False).num_rows == 1

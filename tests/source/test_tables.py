@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,35 @@ def test_tsv_and_semicolons(tmp_path: Path) -> None:
     part = read_table(write(tmp_path, "a;b\n1;x\n"))
     assert part.table.to_pydict() == {"a": [1], "b": ["x"]}
     assert "separated by ';'" in part.notes[0]
+    for text, name in (("a\tb\n1\tx\n", "m.csv"), ("a,b\n1,x\n", "m.tsv"), ("a|b\n1|x\n", "m.csv")):
+        part = read_table(write(tmp_path, text, name))
+        assert part.table.to_pydict() == {"a": [1], "b": ["x"]}
+        assert "columns are separated by" in part.notes[0]
+    assert read_table(write(tmp_path, "a\nx;y\n")).table.to_pydict() == {"a": ["x;y"]}
+
+
+def test_blanks_around_all_cells(tmp_path: Path) -> None:
+    text = "file , label\n a.wav , 1\nb.wav,2\n"
+    assert columns(write(tmp_path, text)) == {"file": ["a.wav", "b.wav"], "label": [1, 2]}
+    kept = write(tmp_path, "file,text\na.wav, as it is \n")
+    assert columns(kept)["text"] == [" as it is "]
+
+
+@pytest.mark.parametrize("closing", ["", '"', '" one', '""'])
+def test_a_quote_that_is_never_closed_swallows_nothing_in_silence(tmp_path: Path, closing: str) -> None:
+    lines = [f"{number}.wav,text {number}" for number in range(9)]
+    lines[3] = '3.wav,"text 3'
+    lines[6] = f'6.wav,"text 6{closing}' if closing else lines[6]
+    with pytest.raises(ManifestError, match=r"line 5: .*a quote that is never closed\? It takes"):
+        read_table(write(tmp_path, "\n".join(["file,text", *lines])))
+
+
+def test_long_cells_of_many_lines_are_read(tmp_path: Path) -> None:
+    """Longer than Python's own limit, which other code may count on."""
+    note = "a line\n" * 30_000
+    limit = csv.field_size_limit()
+    assert columns(write(tmp_path, f'file,note\na.wav,"{note}"\n')) == {"file": ["a.wav"], "note": [note]}
+    assert csv.field_size_limit() == limit
 
 
 def test_semicolons_with_quoted_names_as_r_writes_them(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from flatout.errors import ManifestError
 from flatout.source.arrow import join_text, one_piece
-from flatout.source.columns import find_path_columns
+from flatout.source.columns import find_path_columns, kinds_by_suffix, suffix_of
 from flatout.source.folders import read_folder
 from flatout.source.lists import ListColumns, join_lists
 from flatout.source.splits import is_split_name, normalise_split, split_order
@@ -73,8 +73,23 @@ def read_part(path: Path, base: Path | None, text_columns: Collection[str], allo
         return _read_tree(path, base, allow_outside)
     found = read_table(path, text_columns)
     start = base or path.parent
+    _refuse_rows_as_heading(path, found.table.column_names, start)
     columns, notes = find_path_columns(found.table, start, allow_outside)
     return Part(path.name, found.table, start, tuple(columns), found.lists, (*found.notes, *notes))
+
+
+def _refuse_rows_as_heading(path: Path, names: Sequence[str], base: Path) -> None:
+    """Without a heading the first sample would give the columns their names, and be lost.
+
+    Raises:
+        ManifestError: a name is a file that is there.
+    """
+    for name in names:
+        if suffix_of(name) in kinds_by_suffix() and os.path.isfile(base / name):  # noqa: PTH113  of any length
+            raise ManifestError(
+                f"{path} has no heading: its first line names the file '{name}'. Put a line with names of columns "
+                "above it, such as file,label"
+            )
 
 
 def _read_tree(path: Path, base: Path | None, allow_outside: bool) -> Part:
