@@ -102,9 +102,7 @@ def test_a_table_without_a_heading_is_refused(tmp_path: Path) -> None:
         (tmp_path / "wav" / f"{number}.wav").touch()
     path = tmp_path / "m.csv"
     path.write_text("".join(f"wav/{number}.wav,{number}\n" for number in range(3)))
-    with pytest.raises(
-        ManifestError, match=r"no heading: its first line names the file 'wav/0\.wav'\. Put a line"
-    ):
+    with pytest.raises(ManifestError, match=r"no heading: its first line names the file 'wav/0\.wav'\. Put"):
         read_part(path, None, (), False)
     path.write_text(f"T1w.nii.gz,{'long' * 99}.wav\na.nii.gz,b\n")  # called like files, but there are none
     assert read_part(path, None, (), False).num_rows == 1

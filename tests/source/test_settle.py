@@ -294,3 +294,52 @@ def test_a_leak_is_told_where_fields_are_given(tmp_path: Path) -> None:
     (tmp_path / "m.csv").write_text("\n".join(["file,patient,split", *rows]))
     _, guess = settled(tmp_path / "m.csv", fields={"x": {"kind": "signal", "column": "file"}})
     assert any("WARNING: values of 'patient' stand in more than one split" in note for note in guess.notes)
+
+
+TWICE = [f"{number}.wav,{number % 3}" for number in range(12)] * 2
+
+
+@pytest.mark.parametrize(
+    "fields", [None, {"x": {"kind": "signal", "column": "file"}}], ids=["guessed", "given"]
+)
+@pytest.mark.parametrize(
+    ("header", "rows", "more", "group", "told"),
+    [
+        ("file,kind", TWICE, {}, "file", "splits keep each 'file' together (12 groups)"),
+        ("file,kind", TWICE[:12], {}, None, None),
+        ("file,kind,id", [f"{r},{n}" for n, r in enumerate(TWICE)], {}, "file", "together (12 groups)"),
+        (
+            "file,kind",
+            TWICE[:9] * 2,
+            {},
+            None,
+            "several rows have the same 'file', but 9 are too few to divide",
+        ),
+        ("file,kind,patient", [f"{r},{n % 11}" for n, r in enumerate(TWICE)], {}, "patient", "each 'patient'"),
+        ("file,kind", TWICE, {"splits": {"stratify": "kind"}}, None, None),
+        ("file,kind", TWICE, {"splits": {"guess": False}}, None, None),
+        (
+            "file,kind,split",
+            [f"{row},{'train' if number < 12 else 'val'}" for number, row in enumerate(TWICE)],
+            {},
+            None,
+            "WARNING: rows of one 'file' stand in more than one split",
+        ),
+    ],
+)
+def test_rows_of_one_file_stay_together(
+    tmp_path: Path,
+    fields: Any,
+    header: str,
+    rows: list[str],
+    more: dict[str, Any],
+    group: str | None,
+    told: str | None,
+) -> None:
+    """Pieces of one recording, or a row that stands twice, in train and in val: a leak."""
+    (tmp_path / "m.csv").write_text("\n".join([header, *rows]))
+    _, guess = settled(tmp_path / "m.csv", fields, **more)
+    assert guess.group_column == group
+    about = [note for note in guess.notes if "splits" in note or "WARNING" in note or "too few" in note]
+    assert len(about) == (told is not None)
+    assert told is None or told in about[0]

@@ -94,6 +94,11 @@ def test_tsv_and_semicolons(tmp_path: Path) -> None:
     assert read_table(write(tmp_path, "a\nx;y\n")).table.to_pydict() == {"a": ["x;y"]}
 
 
+@pytest.mark.parametrize("word", ["", "NA", "n/a", "<NA>", "nan"])
+def test_one_missing_number_leaves_the_others_numbers(tmp_path: Path, word: str) -> None:
+    assert columns(write(tmp_path, f"file,n\na,1\nb,{word}\nc,3\n"))["n"] == [1, None, 3]
+
+
 def test_blanks_around_all_cells(tmp_path: Path) -> None:
     text = "file , label\n a.wav , 1\nb.wav,2\n"
     assert columns(write(tmp_path, text)) == {"file": ["a.wav", "b.wav"], "label": [1, 2]}

@@ -5,6 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+MISSING_WORDS = pa.array(
+    ["", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL", "None"], pa.large_string()
+)
+"""What stands for no number in a column of numbers, as pandas reads it."""
+
 
 def one_piece(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """The column as one array."""

@@ -17,6 +17,7 @@ from flatout.source.arrow import as_text
 from flatout.source.channels import equally_long
 from flatout.source.columns import common_suffix, first_values, kinds_by_suffix
 from flatout.source.judge import LABEL_WORDS, judge_column, mostly_empty, num_distinct, words_of
+from flatout.source.key_rule import KeyRule
 from flatout.source.manifest import Manifest, find_split_column
 from flatout.source.naming import free_name, setting_of, usable_name, without_path_words
 from flatout.source.splits import normalise_split
@@ -113,7 +114,7 @@ def guess_fields(manifest: Manifest, splits: SplitSection = SplitSection()) -> G
     for name in manifest.table.column_names:
         if name not in told:
             _add_column(guess, manifest, name)
-    choose_group(guess, manifest.table, groups, splits)
+    choose_group(guess, manifest, groups, splits)
     for name in manifest.cycle_columns:
         guess.told["column", name] = f"column '{name}' says where cycles start"
     for name in manifest.table.column_names:
@@ -224,8 +225,9 @@ def group_columns(manifest: Manifest) -> list[str]:
     return [name for name, found in words.items() if found & GROUP_WORDS and not found & LABEL_WORDS]
 
 
-def choose_group(guess: Guess, table: pa.Table, names: Sequence[str], splits: SplitSection) -> None:
-    """The first of these columns that can be divided by, with a word on why the others are not."""
+def choose_group(guess: Guess, manifest: Manifest, names: Sequence[str], splits: SplitSection) -> None:
+    """The first of these columns that can be divided by, with a word on why the others are not; else files."""
+    table = manifest.table
     for name in names:
         num_groups = num_distinct(table[name])
         if name == splits.group:
@@ -247,6 +249,33 @@ def choose_group(guess: Guess, table: pa.Table, names: Sequence[str], splits: Sp
             guess.pass_over(name, "the splits were made without it", f"splits.group: {name}")
         else:
             _keep_together(guess, name, num_groups)
+    if splits.group is None and guess.group_column is None and splits.guess and splits.stratify is None:
+        _keep_files_together(guess, manifest)
+
+
+def _keep_files_together(guess: Guess, manifest: Manifest) -> None:
+    """Rows of one file (pieces of a recording, one row twice) are alike: no two splits may have some."""
+    if not manifest.path_columns:
+        return
+    name = manifest.path_columns[0]
+    if manifest.key_rule == str(KeyRule(paths=(name,))):
+        return  # each row has a file of its own
+    column = manifest.table[name]
+    num_files = num_distinct(column)
+    if num_files == len(column) - column.null_count:
+        return
+    if guess.split_column is not None:
+        if _leaks(manifest.table, guess.split_column, name):
+            guess.told["group", name] = (
+                f"WARNING: rows of one '{name}' stand in more than one split: samples may leak"
+            )
+    elif num_files < FEWEST_GROUPS:
+        guess.told["group", name] = (
+            f"several rows have the same '{name}', but {num_files} are too few to divide by; set splits.group: "
+            f"{name} to insist"
+        )
+    else:
+        _keep_together(guess, name, num_files)
 
 
 def _keep_together(guess: Guess, name: str, num_groups: int) -> None:

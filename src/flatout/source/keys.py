@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from flatout.errors import ManifestError
-from flatout.source.arrow import as_text, join_text, one_piece
+from flatout.source.arrow import MISSING_WORDS, as_text, join_text, one_piece
 from flatout.source.digests import digest_rows, float_texts
 from flatout.source.identity import hash_keys
 from flatout.source.key_rule import OFFSET, WAY_OUT, KeyRule
@@ -30,7 +30,6 @@ _LEAST_TOGETHER = 4096
 _MOST_NAMED = 5
 _INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
 _NUMBER = r"^-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-_MISSING = pa.array(["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"], pa.large_string())
 
 
 def choose_keys(
@@ -233,7 +232,7 @@ def _plain_texts(column: pa.ChunkedArray) -> pa.Array:
     if not (pa.types.is_large_string(array.type) or pa.types.is_string(array.type)):
         return as_text(array)
     texts = pc.utf8_trim_whitespace(as_text(array))
-    texts = pc.if_else(pc.is_in(texts, _MISSING), None, texts)
+    texts = pc.if_else(pc.is_in(texts, MISSING_WORDS), None, texts)
     is_number = pc.and_not(pc.match_substring_regex(texts, _NUMBER), pc.match_substring_regex(texts, _INTEGER))
     numbers = pc.if_else(is_number.fill_null(False), texts, None).cast(pa.float64())
     return pc.coalesce(_number_texts(numbers), texts)

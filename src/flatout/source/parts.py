@@ -87,8 +87,8 @@ def _refuse_rows_as_heading(path: Path, names: Sequence[str], base: Path) -> Non
     for name in names:
         if suffix_of(name) in kinds_by_suffix() and os.path.isfile(base / name):  # noqa: PTH113  of any length
             raise ManifestError(
-                f"{path} has no heading: its first line names the file '{name}'. Put a line with names of columns "
-                "above it, such as file,label"
+                f"{path} has no heading: its first line names the file '{name}'. Put a line with names of "
+                "columns above it, such as file,label"
             )
 
 

@@ -51,7 +51,7 @@ def _grouped(fields: dict[str, AnyField], settings: SourceSettings, manifest: Ma
     guess = Guess(fields, manifest.split_column)
     used = {column for name, section in fields.items() for column in columns_of(name, section)}
     names = [name for name in group_columns(manifest) if name not in used or name == settings.splits.group]
-    choose_group(guess, manifest.table, names, settings.splits)
+    choose_group(guess, manifest, names, settings.splits)
     return guess
 
 

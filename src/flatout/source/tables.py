@@ -20,6 +20,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from flatout.errors import ManifestError, ManifestMissingError
+from flatout.source.arrow import MISSING_WORDS
 from flatout.source.files import file_state
 from flatout.source.jsonlines import read_json_lines
 from flatout.source.lists import ListColumns
@@ -40,7 +41,6 @@ BIG_GROUP_BYTES = 1 << 30
 _INTEGER = r"^-?(0|[1-9][0-9]{0,17})$"
 _NUMBER = r"^-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^-?(inf|Inf|infinity|Infinity)$"
 _WANTED = "scalars and lists of numbers are read"
-_MISSING = pa.array(["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"], pa.large_string())
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column
     if not _holds(column, _NUMBER):
         return column
-    numbers = pc.if_else(pc.is_in(pc.utf8_trim_whitespace(column), _MISSING), None, column)
+    numbers = pc.if_else(pc.is_in(pc.utf8_trim_whitespace(column), MISSING_WORDS), None, column)
     if numbers.null_count == len(numbers):
         return column
     kind = pa.int64() if _holds(column, _INTEGER) else pa.float64()
@@ -157,7 +157,7 @@ def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _holds(column: pa.ChunkedArray, pattern: str) -> bool:
     """Whether every value is missing or matches."""
     trimmed = pc.utf8_trim_whitespace(column)
-    fits = pc.or_(pc.match_substring_regex(trimmed, pattern), pc.is_in(trimmed, _MISSING))
+    fits = pc.or_(pc.match_substring_regex(trimmed, pattern), pc.is_in(trimmed, MISSING_WORDS))
     return bool(pc.all(fits.fill_null(True)).as_py() in (True, None))
 
 
