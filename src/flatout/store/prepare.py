@@ -30,6 +30,7 @@ from flatout.store.lock import locked
 from flatout.store.log import log_to
 from flatout.store.lost_fields import refuse_lost_fields
 from flatout.store.metadata import SHARD_FOLDER
+from flatout.store.moved import told_moved
 from flatout.store.place import refuse_source_folder
 from flatout.store.progress import Progress, Silent
 from flatout.store.receipt import BadRow, Receipt
@@ -132,6 +133,8 @@ class _Prepare:
             job = self._settle_job(make_job, version, journal)
             engine.import_from(job.sys_path)
             finder = RowFinder(job.key_hashes, job.manifest.keys)
+            if self._options.force and (told := told_moved(self._folder, job, finder)) is not None:
+                self._say(told)
             version = self._usable(version, job)
             states = self._scan(engine, job, finder, version, journal)
             self._tell_unhashed(version, finder, states)
