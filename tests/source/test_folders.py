@@ -162,6 +162,16 @@ def test_a_stray_file_costs_no_series(tmp_path: Path, stray: str) -> None:
     assert is_slice or any("left out" in note and (stray in note or ".csv" in note) for note in part.notes)
 
 
+def test_many_slices_beside_folders_of_series_are_refused(tmp_path: Path) -> None:
+    """A scan with its localizer in a folder below: the large series must not be the one that is left out."""
+    for number in range(9):
+        fill(tmp_path, f"{number}.dcm", content=series(b"large"))
+    for number in range(3):
+        fill(tmp_path, f"localizer/{number}.dcm", content=series(b"small"))
+    with pytest.raises(ManifestError, match=r"holds 9 DICOM slices beside folders of series \(localizer"):
+        read_folder(tmp_path)
+
+
 def test_the_files_of_a_damaged_series_do_not_outvote_the_others(tmp_path: Path) -> None:
     """Counted as files: one folder that is no series has more of them than there are series."""
     for patient in ("p1", "p2", "p3"):

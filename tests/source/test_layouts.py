@@ -136,39 +136,61 @@ def test_splits_hold_classes() -> None:
 def test_files_beside_split_folders_are_left_out_and_said() -> None:
     layout = lay("logo.png", "train/a.png", "test/b.png")
     assert layout.columns == {"file": ["test/b.png", "train/a.png"], "split": ["test", "train"]}
-    assert layout.notes == ["left out 1 files beside the split folders"]
+    assert layout.notes == ["left out 1 files beside the split folders (first: logo.png)"]
 
 
 def test_a_folder_that_is_no_split_beside_splits_is_refused() -> None:
     """As classes all would be wrong: train and val, and the user's own validation files divided anew."""
-    paths = [f"{top}/{name}/{i}.png" for top in ("train", "val") for name in ("cat", "dog") for i in (1, 2)]
+    paths = [f"{top}/{name}/{i}.png" for top in ("train", "val") for name in ("cat", "dog") for i in range(5)]
+    many = [f"extra/{i}.png" for i in range(3)]
     with pytest.raises(ManifestError, match=r"folders train, val are splits, .* stand extra; move those away"):
-        lay(*paths, "extra/1.png", "extra/2.png")
-    assert lay(*paths).columns["label"] == ["cat", "cat", "dog", "dog"] * 2
-    assert (
-        lay("train/1.png", "train/2.png", "bus/1.png", "bus/2.png").columns["label"]
-        == ["bus"] * 2 + ["train"] * 2
-    )
+        lay(*paths, *many)
+    few = lay(*paths, "docs/figure.png")
+    assert few.columns["label"] == (["cat"] * 5 + ["dog"] * 5) * 2
+    assert few.columns["split"] == ["train"] * 10 + ["val"] * 10
+    assert few.notes == ["left out 1 files beside the split folders (first: docs/figure.png)"]
+    assert lay("train/1.png", "train/2.png", "bus/1.png", "bus/2.png").columns["label"] == [
+        *["bus"] * 2,
+        *["train"] * 2,
+    ]
 
 
 @pytest.mark.parametrize("stray", ["a.png", "train/a.png"])
 def test_a_stray_file_costs_the_others_no_class(stray: str) -> None:
-    """The one that stands beside the folders is left out; of many nobody knows."""
-    paths = [f"train/{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
-    tops = [*paths, *(path.replace("train", "val") for path in paths)]
-    layout = (
-        lay(*(path.removeprefix("train/") for path in paths), "a.png")
-        if stray == "a.png"
-        else lay(*tops, stray)
+    """It has none itself, and is listed; of many nobody knows."""
+    paths = [f"{name}/{i}.png" for name in ("cat", "dog") for i in range(10)]
+    if stray.startswith("train"):
+        paths = [f"{top}/{path}" for top in ("train", "val") for path in paths]
+    layout = lay(*paths, stray)
+    classes = dict(zip(layout.columns["file"], layout.columns["label"], strict=True))
+    assert classes == {path: path.split("/")[-2] for path in paths} | {stray: None}
+    (note,) = layout.notes
+    assert note.startswith(
+        f"1 files beside the folders of the others (first: {stray}) have no class: they will fail"
     )
-    assert set(layout.columns["label"]) == {"cat", "dog"}
-    assert stray not in layout.columns["file"]
-    assert any(f"left out 1 files beside the folders of the others (first: {stray})" in n for n in layout.notes)
-    many = lay(*(path.removeprefix("train/") for path in paths), "a.png", "b.png", "c.png")
-    assert list(many.columns) == ["file"]
+    many = lay(*paths, *(f"{stray}{i}.png" for i in range(6)))
+    assert "label" not in many.columns
+    assert len(many.columns["file"]) == len(paths) + 6
     assert any(
-        "3 files stand beside the folders of the others, so folders are no classes" in n for n in many.notes
+        "6 files stand beside the folders of the others, so folders are no classes" in n for n in many.notes
     )
+
+
+def test_a_flat_split_beside_one_with_classes_stays_whole() -> None:
+    """Test images without labels: they are listed, none is lost in silence."""
+    paths = [f"train/{name}/{i}.png" for name in ("cat", "dog") for i in range(50)]
+    layout = lay(*paths, *(f"test/{i}.png" for i in range(8)))
+    assert layout.columns["split"].count("test") == layout.columns["label"].count(None) == 8
+
+
+def test_files_beside_a_single_folder_stay() -> None:
+    assert lay("first.png", *(f"more/{i}.png" for i in range(20))).columns["file"][0] == "first.png"
+
+
+def test_one_file_beside_the_folders_of_patients_is_one_of_its_own() -> None:
+    layout = lay(*(f"p{i:02d}/scan.nii.gz" for i in range(30)), "x.nii.gz", kind="volume")
+    assert layout.columns["group"].count(None) == 1
+    assert layout.notes == []
 
 
 def test_a_file_or_two_a_folder_are_patients() -> None:

@@ -316,8 +316,23 @@ TWICE = [f"{number}.wav,{number % 3}" for number in range(12)] * 2
             "several rows have the same 'file', but 9 are too few to divide",
         ),
         ("file,kind,patient", [f"{r},{n % 11}" for n, r in enumerate(TWICE)], {}, "patient", "each 'patient'"),
-        ("file,kind", TWICE, {"splits": {"stratify": "kind"}}, None, None),
-        ("file,kind", TWICE, {"splits": {"guess": False}}, None, None),
+        (
+            "file,kind",
+            TWICE,
+            {"splits": {"stratify": "kind"}},
+            None,
+            "splits.stratify divides them: samples may leak",
+        ),
+        (
+            "file,kind",
+            TWICE,
+            {"splits": {"guess": False}},
+            None,
+            "the splits were made without it: samples may leak",
+        ),
+        ("file,kind", [*TWICE[:12], ",1", ",2"], {}, None, None),  # two rows have no file
+        ("noise,file", [f"{n % 12}.wav,c{n}.wav" for n in range(24)], {}, None, None),  # a file for each row
+        ("file,mask", [f"{n // 2}.png,m{n}.png" for n in range(24)], {}, "file", "together (12 groups)"),
         (
             "file,kind,split",
             [f"{row},{'train' if number < 12 else 'val'}" for number, row in enumerate(TWICE)],

@@ -12,7 +12,7 @@ from flatout.config.source import SplitSection
 from flatout.errors import ConfigError, ManifestError
 from flatout.source.identity import hash_key
 from flatout.source.keys import key_hashes
-from flatout.source.splits import assign_splits, normalise_split
+from flatout.source.splits import assign_splits, normalise_split, rows_without_split
 
 MANY = [f"wav/{i}.wav" for i in range(20_000)]
 RATIOS = st.dictionaries(
@@ -216,3 +216,10 @@ def test_no_keys_and_few_keys(column: list[str]) -> None:
     keys = [str(i) for i in range(len(column))]
     assert assign_splits(keys, SplitSection(), column=pa.array(column, pa.large_string())).tolist() == column
     assert len(assign_splits([], SplitSection())) == 0
+
+
+def test_words_for_a_missing_name_are_none() -> None:
+    column = pa.array(["train", "NA", "validate", "n/a", None, " "])
+    assert rows_without_split(column).tolist() == [1, 3, 4, 5]
+    found = assign_splits(list("abcdef"), SplitSection(empty="divide"), column=column)
+    assert (found[0], found[2]) == ("train", "val")

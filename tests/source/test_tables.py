@@ -106,13 +106,42 @@ def test_blanks_around_all_cells(tmp_path: Path) -> None:
     assert columns(kept)["text"] == [" as it is "]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("closing", ["", '"', '" one', '""'])
-def test_a_quote_that_is_never_closed_swallows_nothing_in_silence(tmp_path: Path, closing: str) -> None:
+def test_a_quote_that_is_never_closed_swallows_nothing_in_silence(
+    tmp_path: Path, closing: str, end: str
+) -> None:
     lines = [f"{number}.wav,text {number}" for number in range(9)]
     lines[3] = '3.wav,"text 3'
     lines[6] = f'6.wav,"text 6{closing}' if closing else lines[6]
-    with pytest.raises(ManifestError, match=r"line 5: .*a quote that is never closed\? It takes"):
-        read_table(write(tmp_path, "\n".join(["file,text", *lines])))
+    with pytest.raises(ManifestError, match=r"line 5: a quote takes the \d lines below along"):
+        read_table(write(tmp_path, end.join(["file,text", *lines])))
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_one_row_is_not_swallowed_either(tmp_path: Path, end: str) -> None:
+    for text in (f'file,label\na.wav,x\nb.wav,"y\nc.wav,z{end}', f'file\na.wav\n"b.wav\nc.wav{end}'):
+        with pytest.raises(ManifestError, match=r"line 3: a quote takes the 1 lines below along"):
+            read_table(write(tmp_path, text))
+
+
+@pytest.mark.parametrize("blank", ["", "\n", "\r\n\n"])
+def test_quotes_within_a_line_are_as_they_were(tmp_path: Path, blank: str) -> None:
+    """Common Voice has such sentences; that a blank line stands somewhere says nothing about them."""
+    text = f'path\tsentence\na.mp3\t"Hello" he said.\nb.mp3\tx"y\n{blank}'
+    assert columns(write(tmp_path, text, "m.tsv"))["sentence"] == ["Hello he said.", 'x"y']
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "column"),
+    [
+        ("name (a|b)\nx\n", "m.csv", "name (a|b)"),
+        ("text, lower\nx\n", "m.tsv", "text, lower"),
+        ('"a; b"\nx\n', "m.csv", "a; b"),
+    ],
+)
+def test_a_single_column_stays_one(tmp_path: Path, text: str, name: str, column: str) -> None:
+    assert columns(write(tmp_path, text, name)) == {column: ["x"]}
 
 
 def test_long_cells_of_many_lines_are_read(tmp_path: Path) -> None:

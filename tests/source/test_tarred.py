@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from flatout.errors import ManifestError, SampleError
 from flatout.source import tarred
 from flatout.source.files import SourceFile
+from flatout.source.look import Looker
 from flatout.source.tarred import expand_tars, index_tars
 from flatout.types import Limits
 
@@ -77,7 +78,7 @@ def test_a_member_of_another_tar_is_refused(tmp_path: Path, size: int, time_ns: 
     assert file.read_bytes(Limits()) == b"data"
     tar.write_bytes(tar.read_bytes() + bytes(size))
     os.utime(tar, ns=(0, state.st_mtime_ns + time_ns))
-    for look in (file.stat, lambda: file.read_bytes(Limits())):
+    for look in (file.stat, lambda: file.read_bytes(Limits()), lambda: Looker("", False).see(file)):
         with pytest.raises(SampleError, match="was changed after its members were found; run prepare again"):
             look()
 

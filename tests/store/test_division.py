@@ -166,7 +166,7 @@ def test_one_cell_that_names_no_split_leaves_no_other_to_chance(tmp_path: Path) 
     (tmp_path / "m.csv").write_text("\n".join(["id,x,split", *rows]))
     store = tmp_path / "store"
     config = {"manifest": str(tmp_path / "m.csv"), "preprocessed_data_dir": str(store), "num_workers": 0}
-    with pytest.raises(ManifestError, match="unknown split names 'tset'"):
+    with pytest.raises(ManifestError, match=r"column 'split' of m\.csv: unknown split names 'tset'"):
         DataPreprocessor(config).run()
     DataPreprocessor({**config, "splits": {"guess": False}}).run()
     assert set(StoreReader(store).meta.splits) <= {"train", "val", "test"}

@@ -61,3 +61,20 @@ def test_who_says_what_is_meant_is_followed(tmp_path: Path) -> None:
     assert fields(tmp_path) == {"kind": "label"}
     DataPreprocessor(config(tmp_path, ROWS)).run()  # one more is no loss
     assert fields(tmp_path) == {"age": "scalar", "kind": "label"}
+
+
+def test_a_field_that_becomes_the_split_is_meant(tmp_path: Path) -> None:
+    text = "id,age,fold\n" + "".join(f"r{n},{n}.5,{('train', 'val')[n % 2]}\n" for n in range(12))
+    DataPreprocessor(config(tmp_path, text)).run()
+    assert fields(tmp_path) == {"age": "scalar", "fold": "label"}
+    DataPreprocessor(config(tmp_path, text, splits={"column": "fold"})).run()
+    assert fields(tmp_path) == {"age": "scalar"}
+
+
+def test_the_way_out_that_is_told_is_one(tmp_path: Path) -> None:
+    DataPreprocessor(config(tmp_path, ROWS)).run()
+    gone = "id,kind\n" + "".join(f"r{n},{'ab'[n % 2]}\n" for n in range(12))
+    with pytest.raises(ConfigError, match=r"drop a field \(--set fields\.NAME=null\)"):
+        DataPreprocessor(config(tmp_path, gone)).run()
+    DataPreprocessor(config(tmp_path, gone, fields={"age": None})).run()
+    assert fields(tmp_path) == {"kind": "label"}

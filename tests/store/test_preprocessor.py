@@ -694,3 +694,20 @@ def test_the_configured_limit_reaches_the_steps(tmp_path: Path) -> None:
     assert [(bad.path, bad.stage) for bad in stats.bad] == [("1.npy", "transform"), ("2.npy", "transform")]
     assert "max_sample_bytes is 100,000" in stats.bad[0].error
     assert DataPreprocessor({**config, "max_sample_bytes": 1 << 30}).run().num_samples == 3
+
+
+def test_few_rows_beyond_a_limit_are_looked_at(source: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who tries three rows of a set that has not arrived yet does not wait until all is searched."""
+    monkeypatch.setattr("flatout.store.start.MOST_BEYOND", 4)
+    for number in range(3, 12):
+        (source.folder / f"s{number:02d}.npy").unlink()
+    looked: list[str] = []
+    describe = InCaller.describe
+
+    def watched(self: Any, maker: Any, rows: Any) -> Any:
+        looked.extend(row.key for row in rows)
+        return describe(self, maker, rows)
+
+    monkeypatch.setattr(InCaller, "describe", watched)
+    assert source.prepare(limit=3).num_samples == 3
+    assert looked == [f"s{number:02d}" for number in range(7)]

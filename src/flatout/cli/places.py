@@ -7,7 +7,7 @@ from pathlib import Path
 from flatout.config.text import PARSERS
 from flatout.errors import ConfigError, ManifestMissingError, StoreMissingError
 from flatout.store.lock import GUARD
-from flatout.store.metadata import JOURNAL, ROOT, SHARD_FOLDER, is_root_lost, is_store, why_no_root
+from flatout.store.metadata import JOURNAL, ROOT, SHARD_FOLDER, has_index, is_store, why_no_root
 
 _PATTERN = ("*", "_OP_", "{", "://")
 """Parts of a manifest's name that stand for several files, or for no file of this machine."""
@@ -38,7 +38,7 @@ def check_finished(folder: Path) -> None:
         StoreMissingError: a prepare began here and never finished.
     """
     if (folder / JOURNAL).exists() or ((folder / SHARD_FOLDER).is_dir() and (folder / GUARD).exists()):
-        if is_root_lost(folder):
+        if has_index(folder):
             raise StoreMissingError(f"{folder} has no {ROOT}: {why_no_root(folder)}")
         raise StoreMissingError(
             f"{folder}: its first prepare did not finish; run the same 'flatout prepare' again to continue it"

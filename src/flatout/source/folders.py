@@ -169,6 +169,11 @@ def _with_series(root: Path, files: Sequence[str], notes: list[str]) -> list[Ite
     beside = [path for path in files if path.rpartition("/")[0] in dicom and not is_dicom_name(path)]
     if "" in dicom and len(dicom) > 1:
         beside += dicom.pop("")
+        if len(beside) > min(map(len, dicom.values())):  # no strays: a series, and perhaps the largest
+            raise ManifestError(
+                f"{root} holds {len(beside):,} DICOM slices beside folders of series ({min(dicom)}, ...); move "
+                "them into a folder of their own, or name one of the folders"
+            )
     if beside:
         told = f"{len(beside):,} files beside DICOM series (first: {min(beside)})"
         notes.append(f"{root.name}: left out {told}; a series has a folder of its own")

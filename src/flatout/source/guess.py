@@ -88,14 +88,13 @@ class Guess:
         """
         if self.fields:
             return
-        place = ", ".join(path.name for path in manifest.tables) or str(manifest.base_path)
         notes = [*self.notes, *manifest.notes]
         if len(notes) > MOST_REASONS:
             notes[MOST_REASONS:] = [f"and {len(notes) - MOST_REASONS:,} more"]
         reasons = "".join(f"\n  {note}" for note in notes)
         raise ConfigError(
-            f"no column of {place} gives a field, and a sample would be empty; name one yourself, as in "
-            f"--set fields.COLUMN.kind=text, or set a transform:{reasons}"
+            f"no column of {manifest.place} gives a field, and a sample would be empty; name one yourself, as "
+            f"in --set fields.COLUMN.kind=text, or set a transform:{reasons}"
         )
 
 
@@ -249,33 +248,47 @@ def choose_group(guess: Guess, manifest: Manifest, names: Sequence[str], splits:
             guess.pass_over(name, "the splits were made without it", f"splits.group: {name}")
         else:
             _keep_together(guess, name, num_groups)
-    if splits.group is None and guess.group_column is None and splits.guess and splits.stratify is None:
-        _keep_files_together(guess, manifest)
+    if splits.group is None and guess.group_column is None:
+        _keep_files_together(guess, manifest, splits)
 
 
-def _keep_files_together(guess: Guess, manifest: Manifest) -> None:
+def _keep_files_together(guess: Guess, manifest: Manifest, splits: SplitSection) -> None:
     """Rows of one file (pieces of a recording, one row twice) are alike: no two splits may have some."""
-    if not manifest.path_columns:
-        return
-    name = manifest.path_columns[0]
-    if manifest.key_rule == str(KeyRule(paths=(name,))):
-        return  # each row has a file of its own
-    column = manifest.table[name]
-    num_files = num_distinct(column)
-    if num_files == len(column) - column.null_count:
-        return
+    if (name := _shared_files(guess, manifest)) is None:
+        return None
+    num_files = num_distinct(manifest.table[name])
+    told = f"several rows have the same '{name}'"
+    way_out = f"set splits.group: {name} to keep them together"
     if guess.split_column is not None:
-        if _leaks(manifest.table, guess.split_column, name):
-            guess.told["group", name] = (
-                f"WARNING: rows of one '{name}' stand in more than one split: samples may leak"
-            )
+        if not _leaks(manifest.table, guess.split_column, name):
+            return None
+        told = f"WARNING: rows of one '{name}' stand in more than one split: samples may leak"
     elif num_files < FEWEST_GROUPS:
-        guess.told["group", name] = (
-            f"several rows have the same '{name}', but {num_files} are too few to divide by; set splits.group: "
-            f"{name} to insist"
-        )
+        told += f", but {num_files} are too few to divide by; set splits.group: {name} to insist"
+    elif splits.stratify is not None:
+        told += f", and splits.stratify divides them: samples may leak; {way_out}"
+    elif not splits.guess:
+        told += f", but the splits were made without it: samples may leak; {way_out}"
     else:
-        _keep_together(guess, name, num_files)
+        return _keep_together(guess, name, num_files)
+    guess.told["group", name] = told
+    return None
+
+
+def _shared_files(guess: Guess, manifest: Manifest) -> str | None:
+    """The column of paths whose files several rows have; None where a row has a file of its own.
+
+    One column with another file in each row is enough: noise that is mixed in again and again is no recording
+    whose pieces the rows are. Masks do not count: two of one image are two rows of it.
+    """
+    masks = {section.column or name for name, section in guess.fields.items() if section.kind == "mask"}
+    names = [name for name in manifest.path_columns if name not in masks]
+    if not names or manifest.key_rule in {str(KeyRule(paths=(name,))) for name in names}:
+        return None  # the keys have told already: to count takes 44 ms for 300,000
+    counts = {name: num_distinct(manifest.table[name]) for name in names}
+    if any(count == len(manifest) - manifest.table[name].null_count for name, count in counts.items()):
+        return None
+    return max(names, key=lambda name: counts[name])
 
 
 def _keep_together(guess: Guess, name: str, num_groups: int) -> None:

@@ -12,8 +12,6 @@ from flatout.errors import ManifestError
 from flatout.source.columns import kinds_by_suffix, suffix_of
 from flatout.source.splits import SPELLINGS, is_split_name, normalise_split
 
-FEWEST_INSIDE = 10
-"""Files beside the folders of so many times as many others are strays."""
 MAX_NAMED = 5
 """Folders that an error names."""
 MANY_CLASSES = 20
@@ -80,24 +78,31 @@ def _place(items: Sequence[Item]) -> tuple[list[_Placed], list[str]]:
     while (top := _only_top(inner)) and not is_split_name(top) and not _ROLE.fullmatch(top):
         inner = [path[len(top) + 1 :] for path in inner]
     tops = {path.split("/", 1)[0] for path in inner if "/" in path}
-    splits = sorted(filter(is_split_name, tops))
-    if 1 < len(splits) < len(tops):
+    splits = set(filter(is_split_name, tops))
+    if not splits or (len(splits) == 1 and len(tops) > 1):
+        pairs = zip(items, inner, strict=True)
+        return [_Placed(item.path, path, None, item.num_slices) for item, path in pairs], []
+    placed, beside = [], []
+    for item, path in zip(items, inner, strict=True):
+        top, slash, rest = path.partition("/")
+        if slash and top in splits:
+            placed.append(_Placed(item.path, rest, normalise_split(top), item.num_slices))
+        else:
+            beside.append(item.path)
+    if tops != splits and not _are_few(len(beside), len(items)):
         others = sorted(tops.difference(splits))
         told = ", ".join(others[:MAX_NAMED]) + (", ..." if len(others) > MAX_NAMED else "")
         raise ManifestError(
-            f"folders {', '.join(splits)} are splits, but beside them stand {told}; move those away, or write "
-            "a manifest that says what each file is"
+            f"folders {', '.join(sorted(splits))} are splits, but beside them stand {told}; move those away, "
+            "or write a manifest that says what each file is"
         )
-    if not tops or len(splits) < len(tops):
-        pairs = zip(items, inner, strict=True)
-        return [_Placed(item.path, path, None, item.num_slices) for item, path in pairs], []
-    placed, num_beside = [], 0
-    for item, path in zip(items, inner, strict=True):
-        top, slash, rest = path.partition("/")
-        if slash:
-            placed.append(_Placed(item.path, rest, normalise_split(top), item.num_slices))
-        num_beside += not slash
-    return placed, [f"left out {num_beside:,} files beside the split folders"] if num_beside else []
+    told = f"left out {len(beside):,} files beside the split folders (first: {min(beside, default='')})"
+    return placed, [told] if beside else []
+
+
+def _are_few(num_odd: int, num_all: int) -> bool:
+    """Whether those that stand elsewhere are strays."""
+    return num_odd * 10 <= num_all
 
 
 def _only_top(paths: Sequence[str]) -> str | None:
@@ -111,26 +116,25 @@ def _only_top(paths: Sequence[str]) -> str | None:
 def _by_folder(placed: Sequence[_Placed]) -> Layout:
     """Files with their class, or their patient, or alone.
 
-    A few files beside the folders of all others are left out: one would cost the others their class.
+    A few files beside the folders of all others have neither: one must not cost the others theirs.
     """
-    beside = [item.path for item in placed if "/" not in item.inner]
-    notes = []
-    if 0 < len(beside) * FEWEST_INSIDE <= len(placed):
-        placed = [item for item in placed if "/" in item.inner]
-        notes.append(
-            f"left out {len(beside):,} files beside the folders of the others (first: {beside[0]}); move them "
-            "into one of the folders to have them in"
-        )
     columns: dict[str, list[str | None]] = {"file": [item.path for item in placed]}
     tops: list[str | None] = [item.inner.partition("/")[0] if "/" in item.inner else None for item in placed]
-    told = _counted(placed)
-    num_tops, each = len(set(tops)), len(placed) / max(len(set(tops)), 1)
-    if None in tops and num_tops > 1:
-        notes.append(f"{len(beside):,} files stand beside the folders of the others, so folders are no classes")
-    elif num_tops > 1:
+    beside = [item.path for item, top in zip(placed, tops, strict=True) if top is None]
+    told, notes = _counted(placed), []
+    num_tops = len(set(tops) - {None})
+    each = (len(placed) - len(beside)) / max(num_tops, 1)
+    if num_tops > 1 and _are_few(len(beside), len(placed)):
         are_classes = each >= 5 or (num_tops <= MANY_CLASSES and each >= 2)
         columns["label" if are_classes else "group"] = tops
         told += f" in {num_tops:,} folders, taken as {'classes' if are_classes else 'groups (patients)'}"
+        if beside and are_classes:
+            notes.append(
+                f"{len(beside):,} files beside the folders of the others (first: {beside[0]}) have no class: "
+                "they will fail and be listed; move them into a folder, or away"
+            )
+    elif num_tops > 1:
+        notes.append(f"{len(beside):,} files stand beside the folders of the others, so folders are no classes")
     if placed[0].split is not None:
         columns["split"] = [item.split for item in placed]
     return Layout(columns, ("file",), told, notes)

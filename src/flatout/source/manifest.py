@@ -67,6 +67,11 @@ class Manifest:
     cycle_columns: tuple[str, ...] = ()
     """Columns with a row's cycles: a cell is start times, or a path if it cannot be these."""
 
+    @property
+    def place(self) -> str:
+        """What it was read from, for whoever is told of it."""
+        return ", ".join(path.name for path in self.tables) or str(self.base_path)
+
     def __len__(self) -> int:
         return len(self.keys)
 

@@ -73,7 +73,8 @@ def read_part(path: Path, base: Path | None, text_columns: Collection[str], allo
         return _read_tree(path, base, allow_outside)
     found = read_table(path, text_columns)
     start = base or path.parent
-    _refuse_rows_as_heading(path, found.table.column_names, start)
+    if path.suffix.lower() in (".csv", ".tsv"):
+        _refuse_rows_as_heading(path, found.table.column_names, start)
     columns, notes = find_path_columns(found.table, start, allow_outside)
     return Part(path.name, found.table, start, tuple(columns), found.lists, (*found.notes, *notes))
 

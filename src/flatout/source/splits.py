@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flatout.config.source import SplitSection
 from flatout.errors import ConfigError, ManifestError
-from flatout.source.arrow import one_piece
+from flatout.source.arrow import MISSING_WORDS, one_piece
 from flatout.source.keys import key_hashes
 
 Column = Any
@@ -24,10 +24,12 @@ Column = Any
 
 SPELLINGS = {
     "train": "train", "training": "train",
-    "val": "val", "valid": "val", "validation": "val", "dev": "val",
+    "val": "val", "valid": "val", "validation": "val", "validate": "val", "dev": "val",
     "test": "test", "testing": "test",
 }  # fmt: skip
 """Other spellings of the three usual splits."""
+
+_MISSING = frozenset(MISSING_WORDS.to_pylist())
 
 
 def normalise_split(name: str) -> str:
@@ -106,7 +108,7 @@ def _from_column(column: Column, settings: SplitSection) -> NDArray[np.str_]:
 def _named(column: Column) -> tuple[NDArray[np.int64], dict[str, str]]:
     """A code for each row (-1: it names no split), and the names that they stand for with their splits."""
     codes, names = _encoded(column)
-    splits = {name: normalise_split(name) for name in names}
+    splits = {name: "" if name.strip() in _MISSING else normalise_split(name) for name in names}
     codes[np.isin(codes, [at for at, split in enumerate(splits.values()) if not split])] = -1
     return codes, splits
 

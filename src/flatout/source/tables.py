@@ -2,16 +2,16 @@
 
 Types of CSV and TSV columns: everything is read as text first; a column becomes int64 or float64 only if
 every value is such a number in its plain form. One `007`, one `+5` or one word, and all of it stays text.
-Empty cells are missing; in columns of numbers so are NA, N/A, NaN, null and None. `""` in quotes is an empty
-text. Columns named in `text_columns` (keys, groups, paths; lower case) always stay text.
+Empty cells are missing; in columns of numbers so are NA, n/a, NaN, null and their like. `""` in quotes is an
+empty text. Columns named in `text_columns` (keys, groups, paths; lower case) always stay text.
 """
 
 from __future__ import annotations
 
 import csv
-import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,7 +30,10 @@ SUFFIXES = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".jsonlines", ".json", 
 """Manifest files by their lower-case suffix."""
 
 DELIMITERS = (";", "\t", "|", ",")
-"""Looked for in a heading that is one name with the delimiter of the file's suffix."""
+"""Tried where a heading is one name with the delimiter of the file's suffix."""
+
+MOST_CELL_CHARS = 2**31 - 1
+"""The most that Python's csv takes on every system."""
 
 BLOCK_BYTES = 16 << 20
 """Longest CSV line; a longer one is a quote that was never closed."""
@@ -113,10 +116,10 @@ def _read_csv(path: Path, delimiter: str, text_columns: Collection[str]) -> Tabl
 def _read_header(path: Path, delimiter: str) -> tuple[list[str], str]:
     """Column names as written, and the delimiter: Excel writes `;` instead of `,` in half of Europe."""
     try:
-        names = _first_row(path, delimiter)
+        names = next(_rows(path, delimiter), None)
         if names and len(names) == 1:
-            delimiter = next((other for other in DELIMITERS if other in names[0]), delimiter)
-            names = _first_row(path, delimiter)
+            delimiter = next((other for other in DELIMITERS if _divides(path, other)), delimiter)
+            names = next(_rows(path, delimiter), None)
     except UnicodeDecodeError:
         raise _bad_encoding(path) from None
     except csv.Error as error:
@@ -126,10 +129,16 @@ def _read_header(path: Path, delimiter: str) -> tuple[list[str], str]:
     return names, delimiter
 
 
-def _first_row(path: Path, delimiter: str) -> list[str] | None:
-    """The cells of the first line that is not empty, without their quotes; None of an empty file."""
+def _rows(path: Path, delimiter: str) -> Iterator[list[str]]:
+    """The cells of each line that is not empty, without their quotes."""
     with open(path, newline="", encoding="utf-8-sig") as file:
-        return next(csv.reader((line for line in file if line.strip()), delimiter=delimiter), None)
+        yield from csv.reader((line for line in file if line.strip()), delimiter=delimiter)
+
+
+def _divides(path: Path, delimiter: str) -> bool:
+    """Whether a delimiter cuts the heading and the row below into as many cells, more than one."""
+    heading, row = [*islice(_rows(path, delimiter), 2), [], []][:2]
+    return len(heading) == len(row) > 1
 
 
 def _plain_names(names: list[str], path: Path) -> list[str]:
@@ -191,25 +200,45 @@ def _check_quotes(path: Path, delimiter: str, num_rows: int) -> None:
     Raises:
         ManifestError: with the line where the cell begins.
     """
-    num_quotes, num_lines = 0, 0
+    num_quotes, num_ends, num_returns, last = 0, 0, 0, b""
     with open(path, "rb") as file:
         while block := file.read(BLOCK_BYTES):
             num_quotes += block.count(b'"')
-            num_lines += block.count(b"\n")
+            num_ends += block.count(b"\n")
+            num_returns += block.count(b"\r")
+            last = block[-1:]
+    num_lines = max(num_ends, num_returns) + (last not in b"\r\n")
     if not num_quotes or num_lines <= num_rows + 1:
         return
-    limit, line = csv.field_size_limit(sys.maxsize), 1
+    limit = csv.field_size_limit(MOST_CELL_CHARS)
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, delimiter=delimiter, strict=True)
-            for _ in reader:
-                line = reader.line_num + 1
-    except csv.Error as error:
-        raise ManifestError(
-            f"{path}, line {line}: {error} (a quote that is never closed? It takes the lines below it along)"
-        ) from error
+            _check_long_rows(path, file, delimiter)
     finally:
         csv.field_size_limit(limit)
+
+
+def _check_long_rows(path: Path, file: Iterable[str], delimiter: str) -> None:
+    """Rows of several lines are read once more, by the letter of the format."""
+    lines: list[str] = []
+
+    def remembered() -> Iterator[str]:
+        for line in file:
+            lines.append(line)
+            yield line
+
+    reader = csv.reader(remembered(), delimiter=delimiter)
+    for _ in reader:
+        if len(lines) > 1:
+            try:
+                list(csv.reader(lines, delimiter=delimiter, strict=True))
+            except csv.Error as error:
+                line = reader.line_num - len(lines) + 1
+                raise ManifestError(
+                    f"{path}, line {line}: a quote takes the {len(lines) - 1:,} lines below along ({error}); "
+                    "close it, or write quotes inside a cell twice"
+                ) from error
+        lines.clear()
 
 
 def _bad_encoding(path: Path) -> ManifestError:

@@ -10,6 +10,7 @@ import numpy as np
 
 from flatout.config.fields import UNSETTLED
 from flatout.config.source import SplitSection
+from flatout.errors import ManifestError
 from flatout.source import Manifest, assign_splits, key_hashes, normalise_split, rows_without_split
 from flatout.types import Array
 
@@ -35,9 +36,14 @@ def divide(manifest: Manifest, hashes: Array, settings: SplitSection) -> Divisio
     column = _column(manifest, name)
     groups = _column(manifest, settings.group)
     classes = _column(manifest, settings.stratify)
-    splits = assign_splits(
-        manifest.keys, settings, hashes=hashes, column=column, groups=groups, classes=classes
-    )
+    try:
+        splits = assign_splits(
+            manifest.keys, settings, hashes=hashes, column=column, groups=groups, classes=classes
+        )
+    except ManifestError as error:
+        if column is None:
+            raise
+        raise ManifestError(f"column '{name}' of {manifest.place}: {error}") from error
     notes = (*_told_unnamed(manifest, name), *_told_unstratified(settings, name))
     found = Division(splits, _group_hashes(hashes, groups), settings, notes)
     return found if column is not None else _with_train(found, manifest.keys, groups)

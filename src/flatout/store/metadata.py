@@ -153,15 +153,19 @@ def _read_document(folder: Path, path: Path) -> dict[str, Any]:
     return document
 
 
-def is_root_lost(folder: Path) -> bool:
-    """Whether a folder without a root had one: prepares that finish leave an index and no journal."""
-    names = {entry.name for entry in folder.iterdir()}
-    return JOURNAL not in names and any(map(INDEX_NAME.fullmatch, names))
+def has_index(folder: Path) -> bool:
+    """Whether a folder without a root had one, or was about to have its first."""
+    return any(INDEX_NAME.fullmatch(entry.name) for entry in folder.iterdir())
 
 
 def why_no_root(folder: Path) -> str:
     """What a folder without a root is, by what else it has."""
-    if is_root_lost(folder):
+    if has_index(folder) and (folder / JOURNAL).exists():
+        return (
+            "its first prepare was cut off at its very end, and the same 'flatout prepare' continues it; or "
+            "this file is lost, and a backup has it"
+        )
+    if has_index(folder):
         return (
             "the rest of a store is there, but this file is lost. Restore it from a backup; else "
             "'flatout prepare' with the config that made the store makes every sample again"

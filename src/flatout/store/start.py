@@ -30,6 +30,9 @@ from flatout.types import Array, FieldSpec
 
 logger = logging.getLogger("flatout.prepare")
 
+MOST_BEYOND = 64
+"""Rows beyond a limit that are looked at, at the most, for eight good ones: the files may not be there yet."""
+
 
 @dataclass(frozen=True)
 class Start:
@@ -201,16 +204,17 @@ class Planner:
         failed: list[BadRow] = []
         if not num_todo:
             raise PrepareError("there are no rows to prepare")
-        self._progress.begin("first look", min(NUM_PROBED, len(missing)))
-        for first in range(0, len(missing), NUM_PROBED):
-            rows = self._job.manifest.rows(missing[first : first + NUM_PROBED])
+        candidates = missing[: num_todo + MOST_BEYOND]
+        self._progress.begin("first look", min(NUM_PROBED, len(candidates)))
+        for first in range(0, len(candidates), NUM_PROBED):
+            rows = self._job.manifest.rows(candidates[first : first + NUM_PROBED])
             for at, found in enumerate(engine.describe(self._job.maker, rows), first):
                 if not isinstance(found, BadRow):
                     probed.append(found)
                 elif at < num_todo:
                     failed.append(found)
             check_bad_fraction(self._folder, failed, num_todo, self._config.max_bad_fraction)
-            if len(probed) >= NUM_PROBED or len(failed) == num_todo:
+            if len(probed) >= NUM_PROBED:
                 break
         if len(failed) == num_todo:
             refuse_all_bad(self._folder, failed)
