@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from flatout.source.sight import Sights as Sights
     from flatout.source.splits import assign_splits as assign_splits
     from flatout.source.splits import normalise_split as normalise_split
+    from flatout.source.splits import plain_text as plain_text
     from flatout.source.splits import rows_without_split as rows_without_split
+    from flatout.source.splits import text_hashes as text_hashes
     from flatout.source.tarred import absolute_patterns as absolute_patterns
     from flatout.source.uncached import keeping_no_bytecode as keeping_no_bytecode
     from flatout.source.value import collect_classes as collect_classes
@@ -82,7 +84,9 @@ _HOMES = {
     "stored_fields": "settle",
     "assign_splits": "splits",
     "normalise_split": "splits",
+    "plain_text": "splits",
     "rows_without_split": "splits",
+    "text_hashes": "splits",
     "absolute_patterns": "tarred",
     "keeping_no_bytecode": "uncached",
     "collect_classes": "value",

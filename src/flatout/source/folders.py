@@ -168,10 +168,11 @@ def _with_series(root: Path, files: Sequence[str], notes: list[str]) -> list[Ite
         dicom = {}
     beside = [path for path in files if path.rpartition("/")[0] in dicom and not is_dicom_name(path)]
     if "" in dicom and len(dicom) > 1:
-        beside += dicom.pop("")
-        if len(beside) > min(map(len, dicom.values())):  # no strays: a series, and perhaps the largest
+        slices = dicom.pop("")
+        beside += slices
+        if len(slices) > min(map(len, dicom.values())):  # no strays: a series, and perhaps the largest
             raise ManifestError(
-                f"{root} holds {len(beside):,} DICOM slices beside folders of series ({min(dicom)}, ...); move "
+                f"{root} holds {len(slices):,} DICOM slices beside folders of series ({min(dicom)}, ...); move "
                 "them into a folder of their own, or name one of the folders"
             )
     if beside:

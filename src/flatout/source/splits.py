@@ -73,10 +73,10 @@ def assign_splits(
         return splits
     own = key_hashes(keys) if hashes is None else hashes
     if groups is not None:
-        own = _text_hashes(groups, own)
+        own = text_hashes(groups, own)
     elif classes is not None:
         # The class joins the hash, so that the divisions of two classes are independent draws.
-        own = _mixed(own ^ _mixed(_text_hashes(classes, np.zeros_like(own))))
+        own = _mixed(own ^ _mixed(text_hashes(classes, np.zeros_like(own))))
     return _by_threshold(_mixed(own ^ _seed_hash(settings.seed)), settings.ratios)
 
 
@@ -173,18 +173,18 @@ def _encoded(column: Column) -> tuple[NDArray[np.int64], list[str]]:
     array = one_piece(array)
     encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    names = [_plain_text(value) for value in encoded.dictionary.to_pylist()]
+    names = [plain_text(value) for value in encoded.dictionary.to_pylist()]
     if "" in names:
         codes[codes == names.index("")] = -1
     return codes, names
 
 
-def _plain_text(value: object) -> str:
+def plain_text(value: object) -> str:
     """Its text; 3.0 is 3, as pandas writes whole numbers beside missing ones."""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
-def _text_hashes(column: Column, missing: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def text_hashes(column: Column, missing: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Hash of each value's text, computed once a distinct value; `missing` where there is none."""
     codes, names = _encoded(column)
     if not names:

@@ -11,7 +11,15 @@ import numpy as np
 from flatout.config.fields import UNSETTLED
 from flatout.config.source import SplitSection
 from flatout.errors import ManifestError
-from flatout.source import Manifest, assign_splits, key_hashes, normalise_split, rows_without_split
+from flatout.source import (
+    Manifest,
+    assign_splits,
+    key_hashes,
+    normalise_split,
+    plain_text,
+    rows_without_split,
+    text_hashes,
+)
 from flatout.types import Array
 
 TRAIN = "train"
@@ -45,7 +53,7 @@ def divide(manifest: Manifest, hashes: Array, settings: SplitSection) -> Divisio
             raise
         raise ManifestError(f"column '{name}' of {manifest.place}: {error}") from error
     notes = (*_told_unnamed(manifest, name), *_told_unstratified(settings, name))
-    found = Division(splits, _group_hashes(hashes, groups), settings, notes)
+    found = Division(splits, hashes if groups is None else text_hashes(groups, hashes), settings, notes)
     return found if column is not None else _with_train(found, manifest.keys, groups)
 
 
@@ -120,7 +128,8 @@ def _with_train(found: Division, keys: Any, groups: Any) -> Division:
         return replace(found, splits=splits)
     first = int(np.argmin(found.groups))
     group = None if groups is None else groups[first].as_py()
-    name, before = str(keys[first] if group is None else group), str(splits[first])
+    name = str(keys[first]) if group in (None, "") else plain_text(group)
+    before = str(splits[first])
     return replace(
         found,
         splits=np.where(found.groups == found.groups[first], TRAIN, splits),
@@ -138,14 +147,3 @@ def _has_share(settings: SplitSection) -> bool:
 
 def _column(manifest: Manifest, name: str | None) -> Any:
     return None if name is None else manifest.table[name]
-
-
-def _group_hashes(hashes: Array, groups: Any) -> Array:
-    """Hash of each row's group; of its own key where it has none."""
-    if groups is None:
-        return hashes
-    hashes = hashes.copy()
-    texts = groups.to_pylist()
-    named = [at for at, text in enumerate(texts) if text is not None]
-    hashes[named] = key_hashes([str(texts[at]) for at in named])
-    return hashes
