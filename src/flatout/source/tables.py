@@ -200,15 +200,15 @@ def _check_quotes(path: Path, delimiter: str, num_rows: int) -> None:
     Raises:
         ManifestError: with the line where the cell begins.
     """
-    num_quotes, num_ends, num_returns, last = 0, 0, 0, b""
-    with open(path, "rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            num_quotes += block.count(b'"')
-            num_ends += block.count(b"\n")
-            num_returns += block.count(b"\r")
-            last = block[-1:]
+    if not any(b'"' in block for block in _blocks(path)):
+        return
+    num_ends, num_returns, last = 0, 0, b""
+    for block in _blocks(path):
+        num_ends += block.count(b"\n")
+        num_returns += block.count(b"\r")
+        last = block[-1:]
     num_lines = max(num_ends, num_returns) + (last not in b"\r\n")
-    if not num_quotes or num_lines <= num_rows + 1:
+    if num_lines <= num_rows + 1:
         return
     limit = csv.field_size_limit(MOST_CELL_CHARS)
     try:
@@ -216,6 +216,12 @@ def _check_quotes(path: Path, delimiter: str, num_rows: int) -> None:
             _check_long_rows(path, file, delimiter)
     finally:
         csv.field_size_limit(limit)
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            yield block
 
 
 def _check_long_rows(path: Path, file: Iterable[str], delimiter: str) -> None:

@@ -40,6 +40,7 @@ from flatout.store.start import Planner, Start, extends, row_table
 from flatout.store.statistics import RunStats
 from flatout.store.task import TaskSetup
 from flatout.store.traces import Traces
+from flatout.store.uncollected import uncollected
 from flatout.store.versions import (
     Version,
     broken_shards,
@@ -127,39 +128,48 @@ class _Prepare:
 
     def run(self, make_job: Callable[[Mapping[str, Sequence[str]]], Job]) -> RunStats:
         with make_engine(self._config) as engine:  # first of all: workers take a while to start
-            version = None if self._options.force else self._committed()
-            journal = journals.find(self._folder)
-            journal = None if journal is None else journals.without_damaged(journal)
-            job = self._settle_job(make_job, version, journal)
-            engine.import_from(job.sys_path)
-            finder = RowFinder(job.key_hashes, job.manifest.keys)
-            if self._options.force and (told := told_moved(self._folder, job, finder)) is not None:
-                self._say(told)
-            version = self._usable(version, job)
-            states = self._scan(engine, job, finder, version, journal)
-            self._tell_unhashed(version, finder, states)
-            planner = Planner(
-                self._config,
-                self._folder,
-                job,
-                finder,
-                states,
-                is_forced=self._options.force,
-                only_rows=self._options.only_rows,
-                progress=self._progress,
-            )
-            start = planner.resume(version, journal)
-            if start is not None:
-                done = len(start.journal.receipts)
-                self._say(f"continuing: {done} of {start.plan.num_tasks} shards are finished")
-            else:
-                start = planner.start(engine, version, journal)
+            with uncollected():
+                job, finder, states, start = self._plan(engine, make_job)
             receipts = self._make(engine, job, finder, states, start)
-            made = self._samples(start, receipts)
-            bad = [row for receipt in receipts for row in receipt.bad]
-            if bad and not len(made) and not len(start.kept):
-                refuse_all_bad(self._folder, bad)
-        return self._commit(job, finder, states, start, receipts, made, bad)
+            with uncollected():
+                made = self._samples(start, receipts)
+                bad = [row for receipt in receipts for row in receipt.bad]
+                if bad and not len(made) and not len(start.kept):
+                    refuse_all_bad(self._folder, bad)
+        with uncollected():
+            return self._commit(job, finder, states, start, receipts, made, bad)
+
+    def _plan(
+        self, engine: Engine, make_job: Callable[[Mapping[str, Sequence[str]]], Job]
+    ) -> tuple[Job, RowFinder, RowStates, Start]:
+        """What is there, what is wanted, and so what is to be made."""
+        version = None if self._options.force else self._committed()
+        journal = journals.find(self._folder)
+        journal = None if journal is None else journals.without_damaged(journal)
+        job = self._settle_job(make_job, version, journal)
+        engine.import_from(job.sys_path)
+        finder = RowFinder(job.key_hashes, job.manifest.keys)
+        if self._options.force and (told := told_moved(self._folder, job, finder)) is not None:
+            self._say(told)
+        version = self._usable(version, job)
+        states = self._scan(engine, job, finder, version, journal)
+        self._tell_unhashed(version, finder, states)
+        planner = Planner(
+            self._config,
+            self._folder,
+            job,
+            finder,
+            states,
+            is_forced=self._options.force,
+            only_rows=self._options.only_rows,
+            progress=self._progress,
+        )
+        start = planner.resume(version, journal)
+        if start is None:
+            return job, finder, states, planner.start(engine, version, journal)
+        done = len(start.journal.receipts)
+        self._say(f"continuing: {done} of {start.plan.num_tasks} shards are finished")
+        return job, finder, states, start
 
     def _committed(self) -> Version | None:
         """The version that the root names; samples of shards that are gone or cut short do not count."""
