@@ -21,7 +21,7 @@ from flatout.store.column import (
     SlabColumn,
     Slabs,
 )
-from flatout.store.past_cache import BLOCK_BYTES, PIECE_BYTES, in_pieces
+from flatout.store.past_cache import BLOCK_BYTES, in_pieces
 from flatout.types import Array
 
 SIZES = [0, 1, 4, SMALL_BYTES - 4, SMALL_BYTES, TOGETHER_BYTES, SLAB_BYTES - 4, SLAB_BYTES, SLAB_BYTES + 4]
@@ -88,7 +88,7 @@ def test_what_lies_aligned_is_written_as_it_lies() -> None:
     ]
     assert shared == [
         (2 * BLOCK_BYTES, [False, False]),
-        *[(PIECE_BYTES, [True, False])] * (SLAB_BYTES // PIECE_BYTES),
+        (SLAB_BYTES, [True, False]),
         (BLOCK_BYTES, [False, True]),
     ]
 

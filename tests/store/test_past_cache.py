@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from xxhash import xxh3_128
 
 from flatout.store import past_cache, shard_writer
-from flatout.store.past_cache import BLOCK_BYTES, PIECE_BYTES, ask_for_direct, in_pieces
+from flatout.store.past_cache import ALIGNED_BYTES, BLOCK_BYTES, PIECE_BYTES, ask_for_direct, in_pieces
 from flatout.store.shard_file import write_hashed
 from flatout.store.shard_writer import ShardWriter
 from flatout.types import FieldSpec
@@ -71,6 +71,14 @@ def test_pieces_are_the_same_bytes_from_aligned_memory(sizes: list[int]) -> None
         lengths.append(len(piece))
     assert found == b"".join(buffers)
     assert all(length == PIECE_BYTES for length in lengths[:-1])
+
+
+def test_what_is_large_and_aligned_is_written_by_few_calls() -> None:
+    memory = np.zeros(2 * ALIGNED_BYTES + 3 * BLOCK_BYTES + 5 + BLOCK_BYTES, np.uint8)
+    start = -memory.ctypes.data % BLOCK_BYTES
+    buffer = memory[start : start + 2 * ALIGNED_BYTES + 3 * BLOCK_BYTES + 5]
+    lengths = [len(piece) for piece in in_pieces([buffer.data])]
+    assert lengths == [ALIGNED_BYTES, ALIGNED_BYTES, 3 * BLOCK_BYTES, 5]
 
 
 @pytest.mark.parametrize("size", SIZES)
