@@ -130,3 +130,14 @@ def test_contradictions_and_wrong_values_come_together() -> None:
     message = complaint({"batch_size": 8, "ims_per_gpu": 4, "epochs": 0, "manifest": "$NONE/x"})
 
     assert message.startswith("3 settings are wrong:")
+
+
+@pytest.mark.parametrize("key", ["windows", "sample_rate"])
+def test_a_key_that_no_other_is_like_is_told_what_its_kind_of_field_has(key: str) -> None:
+    """`window` would be near, and is what volumes have."""
+    told = complaint({"fields": {"sound": {"kind": "signal", key: 3}}})
+
+    start = f"config: unknown key 'fields.sound.{key}'; a field of this kind has "
+    assert told.startswith(start)
+    assert {"column", "rate", "split", "length"} <= set(told.removeprefix(start).split(", "))
+    assert "window" not in told.removeprefix(start).split(", ")

@@ -81,12 +81,25 @@ def _likely(value: Any, found: Sequence[ErrorDetails]) -> str:
 
 
 def _unknown(path: Path, layer: Layer, merged: Mapping[Any, Any]) -> str:
-    nearest = nearest_key(path)
+    nearest, keys = nearest_key(path), _keys_of_kind(path, merged)
+    if keys and nearest and nearest.rpartition(".")[2] not in keys:  # another kind has that
+        nearest = None
     if nearest and layer.origin == "environment":
         nearest = PREFIX + nearest.replace(".", "__").upper()
     hint = f"did you mean '{nearest}'?" if nearest else "'flatout config' lists the known ones"
+    if keys and not nearest:  # no printed config has them
+        hint = f"a field of this kind has {', '.join(keys)}"
     hint = _of_other_kinds(path, merged) or hint
     return f"{layer.describe(path)}: unknown key '{dotted(layer.spelling(path))}'; {hint}"
+
+
+def _keys_of_kind(path: Path, merged: Mapping[Any, Any]) -> list[str]:
+    """What may stand in a field's section, by its kind; none where the path is no key of one."""
+    if len(path) != 3 or path[0] != "fields":
+        return []
+    kind = lookup(merged, (*path[:2], "kind"), MISSING)
+    models = [model for model in _KINDS if model.model_fields["kind"].default == kind]
+    return [key for model in models for key in model.model_fields if key != "kind"]
 
 
 def _of_other_kinds(path: Path, merged: Mapping[Any, Any]) -> str | None:

@@ -19,16 +19,14 @@ import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
-from time import monotonic_ns
 from typing import Any, BinaryIO
 
 from flatout.source import keeping_no_bytecode
 from flatout.types import RowBlock
 
 HEADER = struct.Struct("<Q")
-PROGRESS = struct.Struct("<qq")
-"""Position of the row being made (-1: none) and the monotonic nanosecond it was begun."""
-_PACK = PROGRESS.pack_into
+PROGRESS = struct.Struct("qq")
+"""Position of the row being made (-1: none) and how many requests were answered before."""
 IDLE = (-1, 0)
 MAX_BEHIND = 3
 """Shards that wait for the disk while the next one is made: the time of an fsync varies by a factor of ten."""
@@ -71,20 +69,25 @@ def _exactly(read: Callable[[int], bytes], size: int) -> bytes:
 
 
 class Progress:
-    """A few shared bytes in which a worker says what it is at; written without a system call."""
+    """A few shared bytes in which a worker says what it is at: 0.1 us a row, without a system call or a clock.
+
+    Nobody begins a row twice within one request, so the same two numbers are the same try at the same row.
+    """
 
     def __init__(self, descriptor: int) -> None:
-        self._map = mmap.mmap(descriptor, PROGRESS.size)
+        self._numbers = memoryview(mmap.mmap(descriptor, PROGRESS.size)).cast("q")
 
     def begin(self, position: int) -> None:
-        _PACK(self._map, 0, position, monotonic_ns())
+        self._numbers[0] = position
 
     def idle(self) -> None:
-        PROGRESS.pack_into(self._map, 0, *IDLE)
+        """A request was answered."""
+        self._numbers[0] = IDLE[0]
+        self._numbers[1] += 1
 
     def read(self) -> tuple[int, int]:
-        position, since_ns = PROGRESS.unpack_from(self._map, 0)
-        return position, since_ns
+        position, num_answered = self._numbers
+        return position, num_answered
 
 
 class Worker:
