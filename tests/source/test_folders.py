@@ -172,6 +172,15 @@ def test_many_slices_beside_folders_of_series_are_refused(tmp_path: Path) -> Non
         read_folder(tmp_path)
 
 
+def test_a_series_beside_folders_of_larger_ones_is_refused_as_well(tmp_path: Path) -> None:
+    """A third of the volumes is no stray."""
+    for place, count in (("", 4), ("p1/", 5), ("p2/", 5)):
+        for number in range(count):
+            fill(tmp_path, f"{place}{number}.dcm", content=series(place.encode()))
+    with pytest.raises(ManifestError, match=r"holds 4 DICOM slices beside folders of series \(p1"):
+        read_folder(tmp_path)
+
+
 def test_the_files_of_a_damaged_series_do_not_outvote_the_others(tmp_path: Path) -> None:
     """Counted as files: one folder that is no series has more of them than there are series."""
     for patient in ("p1", "p2", "p3"):

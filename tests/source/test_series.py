@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flatout.source import series
 from flatout.source.series import are_series, is_dicom_folder, is_dicom_name
 
 
@@ -81,6 +82,21 @@ def test_other_files_beside_the_slices(tmp_path: Path) -> None:
     for number in range(200):
         (tmp_path / f"{number}.png").touch()
     assert not is_dicom_folder(folder)
+
+
+def test_many_other_files_beside_more_slices(tmp_path: Path) -> None:
+    """A manifest that names the folder reads it as a tree that holds it does."""
+    names = [f"IM{number}" for number in range(130)] + [f"{number}.png" for number in range(120)]
+    folder, _ = fill(tmp_path, dict.fromkeys(names, dicom(b"1")))
+    assert is_dicom_folder(folder)
+
+
+def test_nobody_lists_a_large_folder_of_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, dict.fromkeys([f"{number}.png" for number in range(300)], b""))
+    looked_at: list[str] = []
+    monkeypatch.setattr(series, "is_dicom_name", lambda name: bool(looked_at.append(name)))
+    assert not is_dicom_folder(str(tmp_path))
+    assert len(looked_at) == series.MOST_OTHERS + 1
 
 
 def test_a_single_file_says_nothing(tmp_path: Path) -> None:

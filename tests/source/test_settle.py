@@ -333,6 +333,7 @@ TWICE = [f"{number}.wav,{number % 3}" for number in range(12)] * 2
         ("file,kind", [*TWICE[:12], ",1", ",2"], {}, None, None),  # two rows have no file
         ("noise,file", [f"{n % 12}.wav,c{n}.wav" for n in range(24)], {}, None, None),  # a file for each row
         ("file,mask", [f"{n // 2}.png,m{n}.png" for n in range(24)], {}, "file", "together (12 groups)"),
+        ("file,t2", [f"{n // 2}.wav,t{n // 2}.wav" for n in range(24)], {}, "file", "together (12 groups)"),
         (
             "file,kind,split",
             [f"{row},{'train' if number < 12 else 'val'}" for number, row in enumerate(TWICE)],
@@ -358,3 +359,19 @@ def test_rows_of_one_file_stay_together(
     about = [note for note in guess.notes if "splits" in note or "WARNING" in note or "too few" in note]
     assert len(about) == (told is not None)
     assert told is None or told in about[0]
+
+
+def test_files_that_are_masks_only_by_the_settings_share_nothing(tmp_path: Path) -> None:
+    rows = [f"{n // 2}.png,{n}.png" for n in range(24)]
+    (tmp_path / "m.csv").write_text("\n".join(["image,lesion", *rows]))
+    _, guess = settled(tmp_path / "m.csv", {"lesion": {"kind": "mask", "of": "image"}}, guess_fields=True)
+    assert guess.group_column == "image"
+
+
+def test_files_that_are_shared_in_two_ways_are_told_and_nothing_is_chosen(tmp_path: Path) -> None:
+    rows = [f"{n // 2}.wav,n{n % 20}.wav" for n in range(24)]
+    (tmp_path / "m.csv").write_text("\n".join(["file,noise", *rows]))
+    _, guess = settled(tmp_path / "m.csv")
+    assert guess.group_column is None
+    told = "WARNING: some rows share a file of 'file', some one of 'noise': samples may leak; set splits.group"
+    assert any(note.startswith(told) for note in guess.notes)

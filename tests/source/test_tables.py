@@ -293,3 +293,23 @@ def test_a_parquet_that_is_replaced_while_it_is_read(tmp_path: Path, monkeypatch
     with pytest.raises(ManifestError, match="was changed while it was read; run the same command again"):
         read_table(path)
     assert read_table(path).table["id"].to_pylist() == ["b", "c"]
+
+
+@pytest.mark.parametrize("row", [1, 2])
+def test_a_cell_may_be_longer_than_python_takes(tmp_path: Path, row: int) -> None:
+    texts = ["short", "short"]
+    texts[row - 1] = "word " * 40_000
+    part = read_table(write(tmp_path, "\n".join(["text", *texts]).encode(), "m.csv"))
+    assert part.table["text"].to_pylist() == [text.strip() if part.notes else text for text in texts]
+
+
+def test_a_short_row_is_named_although_a_long_cell_stands_before_it(tmp_path: Path) -> None:
+    rows = ["a,b", f"{'x' * 200_000},1", "y,2", "z"]
+    with pytest.raises(ManifestError, match="line 4: got 1 values, wanted 2"):
+        read_table(write(tmp_path, "\n".join(rows).encode(), "m.csv"))
+    assert csv.field_size_limit() == 131_072
+
+
+def test_a_cell_of_blanks_under_a_padded_heading_is_empty(tmp_path: Path) -> None:
+    part = read_table(write(tmp_path, b'id, text\na, x\nb, \nc,""\n', "m.csv"))
+    assert part.table.to_pydict() == {"id": ["a", "b", "c"], "text": ["x", None, ""]}

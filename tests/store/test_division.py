@@ -170,3 +170,22 @@ def test_one_cell_that_names_no_split_leaves_no_other_to_chance(tmp_path: Path) 
         DataPreprocessor(config).run()
     DataPreprocessor({**config, "splits": {"guess": False}}).run()
     assert set(StoreReader(store).meta.splits) <= {"train", "val", "test"}
+
+
+@pytest.mark.parametrize("spelling", ["w/{}.wav", "./w/{}.wav", "w/../w//{}.wav", "{base}/w/{}.wav"])
+def test_a_file_is_one_group_wherever_the_data_stand_and_however_it_is_spelt(
+    tmp_path: Path, spelling: str
+) -> None:
+    def splits_below(base: Path, spelling: str) -> list[str]:
+        keys = [str(number) for number in range(60)]
+        files = [spelling.format(number // 5, base=base) for number in range(60)]
+        manifest = Manifest(
+            pa.table({"id": keys, "file": files}), pa.array(keys, pa.large_string()), base, ("file",)
+        )
+        splits: list[str] = divide(manifest, key_hashes(keys), SplitSection(group="file")).splits.tolist()
+        return splits
+
+    before = splits_below(tmp_path / "disk1", "w/{}.wav")
+    assert splits_below(tmp_path / "disk2", spelling) == before
+    assert {len(set(before[at : at + 5])) for at in range(0, 60, 5)} == {1}
+    assert len(set(before)) > 1

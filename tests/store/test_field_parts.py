@@ -113,6 +113,28 @@ def test_another_release_of_a_decoder_makes_its_samples_again(
     assert run() == ((1, [4, 7]) if kind["kind"] == "custom" else (0, [3, 6]))
 
 
+def test_a_kind_that_gives_several_arrays_loses_none_when_its_code_changes(
+    install: Callable[[str], None], tmp_path: Path
+) -> None:
+    """Where fields are guessed, what is gone is compared field by field, not array by array."""
+    (tmp_path / "a.raw").write_bytes(b"\x01\x02")
+    (tmp_path / "m.csv").write_text("x,shift\na.raw,0\n")
+    config = {
+        "manifest": str(tmp_path / "m.csv"),
+        "preprocessed_data_dir": str(tmp_path / "store"),
+        "fields": {"x": {"kind": "custom", "name": "shifted"}},
+        "guess_fields": True,
+        "num_workers": 0,
+    }
+    two = DECODER.replace("context: {name:", "context: {name + '_twice': 2 * decoded.array, name:")
+    assert two != DECODER
+    install(two)
+    assert DataPreprocessor(config).run().processed == 1
+    assert {"x", "x_twice"} <= set(StoreReader(tmp_path / "store").fields)
+    install(two.replace("GAIN = 1", "GAIN = 3"))
+    assert DataPreprocessor(config).run().processed == 1
+
+
 def test_how_fields_are_stored_counts_where_it_is_said() -> None:
     assert code_params({"gain": 2}, {}) == {"gain": 2}
     assert code_params({"gain": 2}, fields(x={"kind": "transform"}, y={})) == {"gain": 2}

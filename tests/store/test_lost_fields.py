@@ -78,3 +78,20 @@ def test_the_way_out_that_is_told_is_one(tmp_path: Path) -> None:
         DataPreprocessor(config(tmp_path, gone)).run()
     DataPreprocessor(config(tmp_path, gone, fields={"age": None})).run()
     assert fields(tmp_path) == {"kind": "label"}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"fields": {"kind": {"dtype": "int32"}}}, {"key_column": None, "key_rule": "column:id"}],
+    ids=["another field is set", "the key is said otherwise"],
+)
+def test_what_is_said_of_others_means_nothing_for_it(tmp_path: Path, more: dict[str, Any]) -> None:
+    DataPreprocessor(config(tmp_path, ROWS)).run()
+    with pytest.raises(ConfigError, match="'age' \\(scalar\\) is not found any more"):
+        DataPreprocessor(config(tmp_path, ROWS.replace("r7,7.5", "r7,unknown"), **more)).run()
+
+
+def test_a_key_column_that_was_a_field_is_meant(tmp_path: Path) -> None:
+    DataPreprocessor(config(tmp_path, ROWS)).run()
+    DataPreprocessor(config(tmp_path, ROWS, key_column="age")).run()
+    assert "age" not in fields(tmp_path)

@@ -1,13 +1,20 @@
-"""A forced prepare says which samples it divides otherwise than before."""
+"""A prepare says which samples it divides otherwise than before."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from flatout.config import load_config
 from flatout.store import DataPreprocessor, StoreReader
+from flatout.store.job import job_from_config
+from flatout.store.moved import told_moved
 from flatout.store.progress import Silent
+from flatout.store.samples import RowFinder
+from flatout.store.versions import committed
 
 
 class Told(Silent):
@@ -41,7 +48,8 @@ def test_samples_that_move_are_counted(source: Any, num_gone: int) -> None:
     (told,) = forced(source, splits={"seed": 7, "ratios": {"train": 0.4, "val": 0.3, "test": 0.3}})
     now = split_of(source.store)
     moved = [key for key in before.keys() & now.keys() if before[key] != now[key]]
-    assert told.startswith(f"{len(moved)} of {12 - num_gone} samples stand in another split than before")
+    counts = f"{len(moved)} of {12 - num_gone}"
+    assert told.startswith(f"WARNING: {counts} samples stand in another split than before")
     first = moved[0]
     assert f"from {before[first]} to {now[first]}" in told
 
@@ -51,3 +59,25 @@ def test_a_store_whose_index_is_damaged_is_made_anew_all_the_same(source: Any) -
     (source.store / StoreReader(source.store).meta.index).write_bytes(b"damaged")
     assert forced(source, splits={"seed": 7}) == []
     assert len(StoreReader(source.store)) == 12
+
+
+def test_a_run_that_is_not_forced_tells_it_as_well(source: Any) -> None:
+    source.prepare()
+    told = Told()
+    DataPreprocessor(source.config(splits={"seed": 7})).run(progress=told)
+    assert [text.startswith("WARNING: ") for text in told.texts if "another split" in text] == [True]
+    assert [text for text in told.texts if "another split" in text] != []
+    told = Told()
+    DataPreprocessor(source.config(splits={"seed": 7})).run(progress=told)
+    assert [text for text in told.texts if "another split" in text] == []
+
+
+def test_an_index_that_names_no_split_of_the_root_tells_nothing(source: Any) -> None:
+    source.prepare()
+    job = job_from_config(load_config(source.config(), environ={}))
+    version = committed(source.store)
+    samples = version.samples
+    at = samples.column_names.index("split")
+    odd = samples.set_column(at, samples.schema.field("split"), pa.array([9] * 12, samples["split"].type))
+    finder = RowFinder(job.key_hashes, job.manifest.keys)
+    assert told_moved(replace(version, samples=odd), job, finder) is None

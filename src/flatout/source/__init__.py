@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from flatout.source.sight import Sights as Sights
     from flatout.source.splits import assign_splits as assign_splits
     from flatout.source.splits import normalise_split as normalise_split
+    from flatout.source.splits import places_below as places_below
     from flatout.source.splits import plain_text as plain_text
     from flatout.source.splits import rows_without_split as rows_without_split
     from flatout.source.splits import text_hashes as text_hashes
@@ -84,6 +85,7 @@ _HOMES = {
     "stored_fields": "settle",
     "assign_splits": "splits",
     "normalise_split": "splits",
+    "places_below": "splits",
     "plain_text": "splits",
     "rows_without_split": "splits",
     "text_hashes": "splits",

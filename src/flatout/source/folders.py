@@ -13,7 +13,7 @@ import pyarrow as pa
 from flatout.errors import ManifestError
 from flatout.source.beside import notes_on_tables
 from flatout.source.columns import kinds_by_suffix, suffix_of
-from flatout.source.layouts import Item, arrange
+from flatout.source.layouts import Item, are_few, arrange
 from flatout.source.paths import is_inside
 from flatout.source.series import are_series, holds_dicom, is_dicom_name
 
@@ -170,7 +170,7 @@ def _with_series(root: Path, files: Sequence[str], notes: list[str]) -> list[Ite
     if "" in dicom and len(dicom) > 1:
         slices = dicom.pop("")
         beside += slices
-        if len(slices) > min(map(len, dicom.values())):  # no strays: a series, and perhaps the largest
+        if not are_few(len(slices), len(slices) + sum(map(len, dicom.values()))):
             raise ManifestError(
                 f"{root} holds {len(slices):,} DICOM slices beside folders of series ({min(dicom)}, ...); move "
                 "them into a folder of their own, or name one of the folders"

@@ -16,11 +16,10 @@ from flatout.errors import ConfigError
 from flatout.source.arrow import as_text
 from flatout.source.channels import equally_long
 from flatout.source.columns import common_suffix, first_values, kinds_by_suffix
-from flatout.source.judge import LABEL_WORDS, judge_column, mostly_empty, num_distinct, words_of
-from flatout.source.key_rule import KeyRule
+from flatout.source.groups import choose_group, group_columns
+from flatout.source.judge import judge_column, mostly_empty, words_of
 from flatout.source.manifest import Manifest, find_split_column
 from flatout.source.naming import free_name, setting_of, usable_name, without_path_words
-from flatout.source.splits import normalise_split
 
 MASK_WORDS = {
     "mask",
@@ -34,11 +33,6 @@ MASK_WORDS = {
     "groundtruth",
     "gt",
 }
-GROUP_WORDS = {"patient", "subject", "speaker", "participant", "person", "donor", "client", "group"}
-
-FEWEST_GROUPS = 10
-"""Fewer groups than this cannot be divided into shares; 4 speakers would all be train."""
-
 MOST_REASONS = 20
 """An error says no more of them: a table may have thousands of columns."""
 
@@ -215,99 +209,3 @@ def _is_key(manifest: Manifest, name: str) -> bool:
     if not as_text(column.slice(0, 1)).equals(keys.slice(0, 1)):
         return False  # without turning a whole column into text
     return bool(as_text(column).equals(keys))
-
-
-def group_columns(manifest: Manifest) -> list[str]:
-    """Columns named as patients and their like; `patient_outcome` is a label for all that."""
-    taken = {*manifest.path_columns, manifest.split_column}
-    words = {name: words_of(name) for name in manifest.table.column_names if name not in taken}
-    return [name for name, found in words.items() if found & GROUP_WORDS and not found & LABEL_WORDS]
-
-
-def choose_group(guess: Guess, manifest: Manifest, names: Sequence[str], splits: SplitSection) -> None:
-    """The first of these columns that can be divided by, with a word on why the others are not; else files."""
-    table = manifest.table
-    for name in names:
-        num_groups = num_distinct(table[name])
-        if name == splits.group:
-            _keep_together(guess, name, num_groups)
-        elif (chosen := splits.group or guess.group_column) is not None:
-            why = f"splits keep each '{chosen}' together already"
-            guess.pass_over(name, why, f"splits.group: {name}")
-        elif pa.types.is_floating(table[name].type):
-            guess.pass_over(name, "it has the name of a group, but fractions", f"splits.group: {name}")
-        elif num_groups < FEWEST_GROUPS:
-            guess.told["group", name] = (
-                f"'{name}' has {num_groups} values, too few to divide by; set splits.group to insist"
-            )
-        elif guess.split_column and _leaks(table, guess.split_column, name):
-            guess.told["group", name] = (
-                f"WARNING: values of '{name}' stand in more than one split: samples may leak"
-            )
-        elif not splits.guess:
-            guess.pass_over(name, "the splits were made without it", f"splits.group: {name}")
-        else:
-            _keep_together(guess, name, num_groups)
-    if splits.group is None and guess.group_column is None:
-        _keep_files_together(guess, manifest, splits)
-
-
-def _keep_files_together(guess: Guess, manifest: Manifest, splits: SplitSection) -> None:
-    """Rows of one file (pieces of a recording, one row twice) are alike: no two splits may have some."""
-    if (name := _shared_files(guess, manifest)) is None:
-        return None
-    num_files = num_distinct(manifest.table[name])
-    told = f"several rows have the same '{name}'"
-    way_out = f"set splits.group: {name} to keep them together"
-    if guess.split_column is not None:
-        if not _leaks(manifest.table, guess.split_column, name):
-            return None
-        told = f"WARNING: rows of one '{name}' stand in more than one split: samples may leak"
-    elif num_files < FEWEST_GROUPS:
-        told += f", but {num_files} are too few to divide by; set splits.group: {name} to insist"
-    elif splits.stratify is not None:
-        told += f", and splits.stratify divides them: samples may leak; {way_out}"
-    elif not splits.guess:
-        told += f", but the splits were made without it: samples may leak; {way_out}"
-    else:
-        return _keep_together(guess, name, num_files)
-    guess.told["group", name] = told
-    return None
-
-
-def _shared_files(guess: Guess, manifest: Manifest) -> str | None:
-    """The column of paths whose files several rows have; None where a row has a file of its own.
-
-    One column with another file in each row is enough: noise that is mixed in again and again is no recording
-    whose pieces the rows are. Masks do not count: two of one image are two rows of it.
-    """
-    masks = {section.column or name for name, section in guess.fields.items() if section.kind == "mask"}
-    names = [name for name in manifest.path_columns if name not in masks]
-    if not names or manifest.key_rule in {str(KeyRule(paths=(name,))) for name in names}:
-        return None  # the keys have told already: to count takes 44 ms for 300,000
-    counts = {name: num_distinct(manifest.table[name]) for name in names}
-    if any(count == len(manifest) - manifest.table[name].null_count for name, count in counts.items()):
-        return None
-    return max(names, key=lambda name: counts[name])
-
-
-def _keep_together(guess: Guess, name: str, num_groups: int) -> None:
-    guess.group_column = name
-    guess.told["group", name] = f"splits keep each '{name}' together ({num_groups:,} groups)"
-
-
-def _leaks(table: pa.Table, split_column: str, group_column: str) -> bool:
-    pairs = (
-        table.select([split_column, group_column])
-        .drop_null()
-        .group_by([split_column, group_column])
-        .aggregate([])
-    )
-    found = set(
-        zip(
-            map(normalise_split, pairs[split_column].to_pylist()),
-            pairs[group_column].to_pylist(),
-            strict=True,
-        )
-    )
-    return len({group for _, group in found}) < len(found)

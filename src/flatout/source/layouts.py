@@ -89,7 +89,7 @@ def _place(items: Sequence[Item]) -> tuple[list[_Placed], list[str]]:
             placed.append(_Placed(item.path, rest, normalise_split(top), item.num_slices))
         else:
             beside.append(item.path)
-    if tops != splits and not _are_few(len(beside), len(items)):
+    if tops != splits and not are_few(len(beside), len(items)):
         others = sorted(tops.difference(splits))
         told = ", ".join(others[:MAX_NAMED]) + (", ..." if len(others) > MAX_NAMED else "")
         raise ManifestError(
@@ -100,7 +100,7 @@ def _place(items: Sequence[Item]) -> tuple[list[_Placed], list[str]]:
     return placed, [told] if beside else []
 
 
-def _are_few(num_odd: int, num_all: int) -> bool:
+def are_few(num_odd: int, num_all: int) -> bool:
     """Whether those that stand elsewhere are strays."""
     return num_odd * 10 <= num_all
 
@@ -124,7 +124,7 @@ def _by_folder(placed: Sequence[_Placed]) -> Layout:
     told, notes = _counted(placed), []
     num_tops = len(set(tops) - {None})
     each = (len(placed) - len(beside)) / max(num_tops, 1)
-    if num_tops > 1 and _are_few(len(beside), len(placed)):
+    if num_tops > 1 and are_few(len(beside), len(placed)):
         are_classes = each >= 5 or (num_tops <= MANY_CLASSES and each >= 2)
         columns["label" if are_classes else "group"] = tops
         told += f" in {num_tops:,} folders, taken as {'classes' if are_classes else 'groups (patients)'}"

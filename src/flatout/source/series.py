@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 SUFFIXES = (".dcm", ".dicom", ".ima")
 
 MOST_OTHERS = 100
-"""Files without a DICOM name after which a folder is none of slices, whatever else it holds."""
+"""So many files without a DICOM name, and more than with one, and nobody looks at the rest of a folder."""
 
 NUM_PROBED = 8
 """Folders looked into before all DICOM folders of a tree are taken as series, or as single images."""
@@ -37,7 +37,7 @@ def is_dicom_folder(folder: str) -> bool:
                     names.append(entry.name)
                     continue
                 num_others += 1
-                if num_others > MOST_OTHERS:  # a class folder may hold a million files
+                if num_others > max(MOST_OTHERS, len(names)):  # a class folder may hold a million files
                     return False
     except OSError:
         return False

@@ -10,7 +10,8 @@ from flatout.config.complete import complete_field
 from flatout.config.fields import AnyField, AutoField, MaskField, NoField
 from flatout.config.source import SourceSettings
 from flatout.errors import ConfigError
-from flatout.source.guess import Guess, choose_group, group_columns, guess_fields
+from flatout.source.groups import choose_group, group_columns, keep_files_together
+from flatout.source.guess import Guess, guess_fields
 from flatout.source.manifest import Manifest
 from flatout.source.wanted import check_columns
 
@@ -30,6 +31,12 @@ def settle_fields(settings: SourceSettings, manifest: Manifest) -> tuple[Manifes
         ConfigError: a field has no kind and none is guessed, settings that its kind does not take, or a column
             that is not there.
     """
+    manifest, guess = _settled(settings, manifest)
+    keep_files_together(guess, manifest, settings.splits)
+    return manifest, guess
+
+
+def _settled(settings: SourceSettings, manifest: Manifest) -> tuple[Manifest, Guess]:
     if settings.transform is not None:
         return manifest, _grouped(stored_fields(settings.fields), settings, manifest)
     if not settings.guesses_fields:

@@ -6,8 +6,10 @@ Hash thresholds: with ratios 0.8 / 0.1 / 0.1 a key whose hash lies in the lowest
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from flatout.config.source import SplitSection
 from flatout.errors import ConfigError, ManifestError
 from flatout.source.arrow import MISSING_WORDS, one_piece
 from flatout.source.keys import key_hashes
+from flatout.source.paths import is_inside
 
 Column = Any
 """An Arrow array, or a sequence of values."""
@@ -182,6 +185,23 @@ def _encoded(column: Column) -> tuple[NDArray[np.int64], list[str]]:
 def plain_text(value: object) -> str:
     """Its text; 3.0 is 3, as pandas writes whole numbers beside missing ones."""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def places_below(column: Column, base: Path) -> pa.Array:
+    """Paths with one spelling each, relative where they lead below `base`: data that moves keeps its splits."""
+    encoded = one_piece(column).dictionary_encode()
+    start = os.path.normpath(base)
+    places = [_place_below(text, start) for text in encoded.dictionary.to_pylist()]
+    return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(places, pa.large_string())).cast(
+        pa.large_string()
+    )
+
+
+def _place_below(text: str, base: str) -> str:
+    if not text:
+        return ""
+    full = os.path.normpath(os.path.join(base, text))
+    return Path(os.path.relpath(full, base)).as_posix() if is_inside(full, base) else full
 
 
 def text_hashes(column: Column, missing: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -69,7 +70,8 @@ def read_table(path: Path, text_columns: Collection[str] = ()) -> TablePart:
         raise ManifestError(f"{path}: a manifest ends in one of {', '.join(SUFFIXES)}, or is a folder")
     try:
         if suffix in (".csv", ".tsv"):
-            part = _read_csv(path, "\t" if suffix == ".tsv" else ",", text_columns)
+            with _cells_of_any_length():
+                part = _read_csv(path, "\t" if suffix == ".tsv" else ",", text_columns)
         elif suffix in (".parquet", ".pq"):
             part = _read_parquet(path)
         else:
@@ -104,7 +106,7 @@ def _read_csv(path: Path, delimiter: str, text_columns: Collection[str]) -> Tabl
     plain = _plain_names(names, path)
     cells = table.itercolumns()
     if any(name != name.strip() for name in names):  # "file , label": the values stand like that, too
-        cells = map(pc.utf8_trim_whitespace, cells)
+        cells = map(_trimmed, cells)
     columns = [
         column if name.lower() in text_columns else _typed(column)
         for name, column in zip(plain, cells, strict=True)
@@ -139,6 +141,23 @@ def _divides(path: Path, delimiter: str) -> bool:
     """Whether a delimiter cuts the heading and the row below into as many cells, more than one."""
     heading, row = [*islice(_rows(path, delimiter), 2), [], []][:2]
     return len(heading) == len(row) > 1
+
+
+@contextmanager
+def _cells_of_any_length() -> Iterator[None]:
+    """Arrow reads the table and has no such limit: whoever explains what is wrong with it may have none."""
+    limit = csv.field_size_limit(MOST_CELL_CHARS)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _trimmed(cells: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Without blanks around the values; a cell of blanks alone is empty, one of `""` stays a text."""
+    trimmed = pc.utf8_trim_whitespace(cells)
+    is_blank = pc.and_(pc.equal(trimmed, ""), pc.not_equal(cells, ""))
+    return pc.if_else(is_blank, None, trimmed)
 
 
 def _plain_names(names: list[str], path: Path) -> list[str]:
@@ -210,12 +229,8 @@ def _check_quotes(path: Path, delimiter: str, num_rows: int) -> None:
     num_lines = max(num_ends, num_returns) + (last not in b"\r\n")
     if num_lines <= num_rows + 1:
         return
-    limit = csv.field_size_limit(MOST_CELL_CHARS)
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            _check_long_rows(path, file, delimiter)
-    finally:
-        csv.field_size_limit(limit)
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        _check_long_rows(path, file, delimiter)
 
 
 def _blocks(path: Path) -> Iterator[bytes]:

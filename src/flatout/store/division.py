@@ -16,6 +16,7 @@ from flatout.source import (
     assign_splits,
     key_hashes,
     normalise_split,
+    places_below,
     plain_text,
     rows_without_split,
     text_hashes,
@@ -43,6 +44,8 @@ def divide(manifest: Manifest, hashes: Array, settings: SplitSection) -> Divisio
     name = settings.column or manifest.split_column
     column = _column(manifest, name)
     groups = _column(manifest, settings.group)
+    if groups is not None and settings.group in manifest.path_columns:
+        groups = places_below(groups, manifest.base_path)
     classes = _column(manifest, settings.stratify)
     try:
         splits = assign_splits(

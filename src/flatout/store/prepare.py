@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from flatout.config import Config
-from flatout.errors import ConfigError, StoreLockedError
+from flatout.errors import ConfigError, StoreError, StoreLockedError
 from flatout.source import RowStates, hash_key, make_sighter, scan_rows
 from flatout.store import journal as journals
 from flatout.store.commit import commit
@@ -128,7 +129,8 @@ class _Prepare:
 
     def run(self, make_job: Callable[[Mapping[str, Sequence[str]]], Job]) -> RunStats:
         with make_engine(self._config) as engine:  # first of all: workers take a while to start
-            with uncollected():
+            # Without workers the first rows are made here: what a user's code leaves behind is collected.
+            with uncollected() if count_workers(self._config) else nullcontext():
                 job, finder, states, start = self._plan(engine, make_job)
             receipts = self._make(engine, job, finder, states, start)
             with uncollected():
@@ -149,7 +151,7 @@ class _Prepare:
         job = self._settle_job(make_job, version, journal)
         engine.import_from(job.sys_path)
         finder = RowFinder(job.key_hashes, job.manifest.keys)
-        if self._options.force and (told := told_moved(self._folder, job, finder)) is not None:
+        if (told := told_moved(version or self._replaced(), job, finder)) is not None:
             self._say(told)
         version = self._usable(version, job)
         states = self._scan(engine, job, finder, version, journal)
@@ -177,6 +179,13 @@ class _Prepare:
         if fresh := sorted(broken - self._options.distrusted):
             self._say(f"{len(fresh)} shards are missing or cut short ({fresh[0]}); making their samples again")
         return committed(self._folder, self._options.distrusted | broken)
+
+    def _replaced(self) -> Version | None:
+        """What a forced prepare makes anew, if that can be read."""
+        try:
+            return committed(self._folder)
+        except (StoreError, OSError):
+            return None
 
     def _settle_job(
         self,
@@ -230,7 +239,8 @@ class _Prepare:
         if version is None or version.fingerprint.digest == job.fingerprint.digest:
             return version
         if version.meta is not None:
-            refuse_lost_fields(self._folder, version.meta, self._config, job)
+            settings = version.meta.settings
+            refuse_lost_fields(self._folder, version.fingerprint, settings, self._config, job)
         changes = explain_difference(version.fingerprint, job.fingerprint)
         if self._options.accept_fingerprint:
             self._say(f"kept all samples although {'; '.join(changes)} (--accept-fingerprint)")

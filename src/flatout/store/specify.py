@@ -79,7 +79,7 @@ def _specify_field(
             f"field '{name}': encoding {section.encoding} is for floating point, the field is {dtype}; "
             "leave the encoding out"
         )
-    shape = _shape(kind, section.ragged, [form.shape for form in forms])
+    shape = _shape(name, kind, section.ragged, [form.shape for form in forms])
     return FieldSpec(
         name=name,
         kind=kind,
@@ -92,11 +92,15 @@ def _specify_field(
     )
 
 
-def _shape(kind: str, ragged: bool | None, shapes: Sequence[tuple[int, ...]]) -> Shape:
+def _shape(name: str, kind: str, ragged: bool | None, shapes: Sequence[tuple[int, ...]]) -> Shape:
     """The shape all samples share, or None for the axes that may vary."""
     first = shapes[0]
     if any(len(shape) != len(first) for shape in shapes):
-        raise ConfigError(f"samples of kind '{kind}' have {sorted({len(s) for s in shapes})} axes; one wanted")
+        told = " and ".join(str(shape) for shape in dict.fromkeys(shapes))
+        raise ConfigError(
+            f"field '{name}': the first good rows (with a limit some beyond it, too) have shapes {told}; all "
+            "samples must have as many axes. Leave some of these rows out, or make them alike in a transform"
+        )
     if kind in _ALWAYS_RAGGED and ragged is None:
         ragged = True
     if ragged is None:
