@@ -22,8 +22,8 @@ from flatout.types import Row, RowBlock
 
 IN_FLIGHT = 4
 """Requests a worker holds at once, so that it never waits for the next."""
-REQUEST_S = 0.2
-MOST_REQUESTS = 64
+REQUEST_S = 0.5
+MOST_REQUESTS = 128
 """Quick rows travel together: what takes this long, at most so many requests.
 
 A message costs 0.15 ms, and more by what the parent takes from the caches of whoever decodes on that core:
