@@ -80,16 +80,20 @@ def test_members():
     arrays.arrays(np.float64, 5, elements=st.floats(-300, 300)),
     st.sampled_from(["uint8", "int8", "int16", "int64"]),
 )
-def test_integers_are_rounded_to_or_refused(array, dtype):
+def test_whole_numbers_are_kept_and_all_else_is_refused(array, dtype):
     bounds = np.iinfo(dtype)
-    rounded = np.rint(array)
-    if rounded.min() < bounds.min or rounded.max() > bounds.max:
-        with pytest.raises(SampleError, match="do not fit"):
+    whole = np.rint(array)
+    if not np.array_equal(array, whole):
+        with pytest.raises(SampleError, match="have fractions"):
             run(Decoded(array), dtype=dtype)
+    if whole.min() < bounds.min or whole.max() > bounds.max:
+        with pytest.raises(SampleError, match="do not fit"):
+            run(Decoded(whole), dtype=dtype)
     else:
-        found = run(Decoded(array), dtype=dtype)
+        found = run(Decoded(whole), dtype=dtype)
         assert found.dtype == dtype
-        np.testing.assert_array_equal(found, rounded)
+        np.testing.assert_array_equal(found, whole)
+        np.testing.assert_array_equal(cast(array, np.dtype(dtype), is_computed=True), whole)
 
 
 @pytest.mark.parametrize(
@@ -102,10 +106,18 @@ def test_integers_are_rounded_to_or_refused(array, dtype):
         (np.array([-1]), "uint64"),
         (np.array([1 + 2j]), "float32"),
         (np.array([1 + 2j]), "int8"),
+        (np.array([0, 2]), "bool"),
     ],
 )
 def test_values_that_do_not_fit(array, dtype):
     with pytest.raises(SampleError, match="do not fit"):
+        cast(array, np.dtype(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint8", "bool"])
+@pytest.mark.parametrize("array", [np.array([0.0, 0.25]), np.array(0.5, np.float32), np.array([[np.inf, 0.5]])])
+def test_stored_fractions_are_not_lost(array, dtype):
+    with pytest.raises(SampleError, match=r"fractions \(0\.25|0\.5 is one\), dtype .* encoding: int16"):
         cast(array, np.dtype(dtype))
 
 

@@ -93,3 +93,17 @@ def test_the_array_is_a_copy_because_a_transform_may_use_its_memory_again() -> N
     kept = to_array("x", memory)
     memory[:] = 1
     assert kept.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+def test_a_float_type_that_numpy_lacks_is_float32(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.tensor([0.5, -1.5, 3.0], dtype=getattr(torch, dtype))
+    array = to_array("x", tensor)
+    assert (array.dtype, array.tolist()) == (np.float32, [0.5, -1.5, 3.0])
+
+
+def test_a_tensor_without_an_array_is_named() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(SampleError, match=r"field 'x': a tensor of torch\.float32 has no array"):
+        to_array("x", torch.eye(2).to_sparse())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,16 @@ def test_values_by_type_and_name(tmp_path: Path) -> None:
     }
 
 
+def test_a_column_without_a_name_in_the_heading_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "m.csv").write_text(",file,\n0,a.wav,N\n1,b.wav,N\n")
+    guess = guess_of(str(tmp_path / "m.csv"))
+    no_name = "the heading gives it no name, or just this"
+    assert not_used(guess) == {
+        "column_1": f"{no_name}; set fields.column_1.kind: scalar to use it",
+        "column_3": f"{no_name}; set fields.column_3.kind: text to use it",
+    }
+
+
 def test_a_group_that_leaks_is_not_used_but_said(tmp_path: Path) -> None:
     num = 60
     columns = {
@@ -212,6 +223,21 @@ def test_segments_carry_their_offset(tmp_path: Path) -> None:
     assert fields_of(guess) == {"audio": wanted}
     whole = table(tmp_path, audio_filepath=["a.wav", "b.wav"], offset=[0.0, 0.0], duration=[2.0, 1.0])
     assert fields_of(whole) == {"audio": {"kind": "signal", "column": "audio_filepath"}}
+
+
+@pytest.mark.parametrize("odd", ["0.05", " +2 ", "here", True, [1]])
+def test_one_odd_cell_leaves_the_segments_of_the_others(tmp_path: Path, odd: Any) -> None:
+    starts = [0.0, 2.0, odd, 1.5]
+    rows = [{"audio_filepath": "a.wav", "offset": start, "duration": "1"} for start in starts]
+    (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (signal,) = guess_of(str(tmp_path / "m.jsonl")).fields.values()
+    assert (signal.offset_column, signal.duration_column) == ("offset", "duration")
+
+
+def test_offsets_that_are_no_numbers_are_told_to_cut_nothing(tmp_path: Path) -> None:
+    guess = table(tmp_path, audio_filepath=["a.wav", "b.wav"], offset=["0,5", "0,7"])
+    assert fields_of(guess) == {"audio": {"kind": "signal", "column": "audio_filepath"}}
+    assert not_used(guess)["offset"].startswith("no cell of it is a number of seconds, so the recordings are")
 
 
 def test_lists_of_unequal_length_are_fields_of_their_own(tmp_path: Path) -> None:
@@ -423,12 +449,6 @@ def test_a_second_group_and_ids_that_are_no_key_are_said(tmp_path: Path) -> None
     }
 
 
-def test_offsets_that_are_no_numbers_cut_nothing(tmp_path: Path) -> None:
-    guess = table(tmp_path, file=["a.wav", "b.wav"], offset=["start", 2.0])
-    assert fields_of(guess) == {"signal": {"kind": "signal", "column": "file"}}
-    assert "offset" in not_used(guess)
-
-
 NAMES = ["file", "image_mask", "label", "cls", "id", "name", "patient", "subject", "split", "set", "offset"]
 NAMES += ["duration", "md5", "text", "age", "Length_of_stay", "x"]
 CELLS = st.none() | st.sampled_from(["", "a.wav", "b.png", "train", "c"]) | st.integers(-2, 3) | st.floats()
@@ -450,3 +470,15 @@ def test_every_column_is_said(tmp_path: Path, data: st.DataObject, names: list[s
     notes = [*manifest.notes, *guess_fields(manifest).notes]
     told = [note for note in notes if "kept as text" not in note and "see base_path" not in note]
     assert [name for name in names if not any(f"'{name}'" in note for note in told)] == []
+
+
+def test_a_note_offers_no_kind_that_fails(tmp_path: Path) -> None:
+    days = [date(2024, 1, number + 1) for number in range(9)]
+    times = [datetime(2024, 1, 1, number) for number in range(9)]
+    lengths = [timedelta(seconds=number) for number in range(9)]
+    columns = {"t": times, "day": days, "length": lengths, "start": times, "x": [n / 4 for n in range(9)]}
+    pq.write_table(pa.table(columns), tmp_path / "m.parquet")
+    guess = guess_of(str(tmp_path / "m.parquet"))
+    offered = {name: reason.rpartition("; ")[2] for name, reason in not_used(guess).items()}
+    names = ("t", "day", "length", "start")
+    assert offered == {name: f"set fields.{name}.kind: text to use it" for name in names}

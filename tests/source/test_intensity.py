@@ -25,7 +25,8 @@ from flatout.source.intensity import (
 )
 from flatout.types import Array
 
-values = arrays(np.float32, (2, 3, 4, 5), elements=st.floats(-1e4, 1e4, width=32))
+# Below the normal range float32 itself has too few digits for a mean: 1e-44 is 7 times the smallest number.
+values = arrays(np.float32, (2, 3, 4, 5), elements=st.floats(-1e4, 1e4, width=32, allow_subnormal=False))
 
 
 @settings(max_examples=60, deadline=None)

@@ -83,6 +83,14 @@ def test_segments_of_one_file_have_their_start_in_the_key() -> None:
     assert keys == ["x", "x@1.5", "x@3", "y"]
 
 
+def test_a_start_that_is_a_text_is_in_the_key_as_its_number() -> None:
+    odd = {"file": ["x", "x", "x", "y"], "offset": ["0.0", "1.50", "later", None]}
+    keys, rule = keys_of(odd, ("file",))
+    assert keys == ["x", "x@1.5", "x@later", "y"]
+    assert rule == "paths:file@offset"
+    assert keys_of({**odd, "offset": ["left", "right", "mid", None]}, ("file",))[1] != rule
+
+
 def test_all_paths_are_joined() -> None:
     keys, rule = keys_of({"a": ["x", "x", None], "b": ["1", None, "3"]}, ("a", "b"))
     assert keys == ["x|1", "x|", "|3"]

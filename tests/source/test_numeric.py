@@ -213,6 +213,7 @@ def test_one_column_whose_name_has_spaces(tmp_path):
         ("\n\n# only a remark\n", "is empty"),
         ("a,b\n", "no rows"),
         ("a,b\n1,2\n3,x\n", r"line 3, column 2 \(b\): 'x' is no number"),
+        ("a;b\n1;2\n3;0,5\n", r"line 3, column 2 \(b\): '0,5' is no number; .*decimal comma"),
         ("1,2\n\n3,\n", "line 3, column 2: an empty cell"),
         ("1,2\n3\n", "line 2: 1 columns, wanted 2"),
         ("1,2,x\n3\n", "line 1: 'x' among numbers"),

@@ -314,3 +314,58 @@ def test_pillow_itself_is_left_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(SampleError):
         decode_bytes(tiny_png(100_000, 100_000), tmp_path)
     assert before == Image.MAX_IMAGE_PIXELS
+
+
+def with_height(data: bytes, height: int) -> bytes:
+    """A PNG whose header claims another height, with a checksum that fits."""
+    content = bytearray(data[16:29])
+    content[4:8] = struct.pack(">I", height)
+    return data[:8] + chunk(b"IHDR", bytes(content)) + data[33:]
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "I;16", "RGB", "RGBA"])
+@pytest.mark.parametrize("height", [40, 20, 19])
+def test_a_png_of_other_rows_than_it_claims_is_refused(mode: str, height: int, tmp_path: Path) -> None:
+    grey = Image.fromarray(np.arange(37 * 20, dtype=np.uint16).reshape(20, 37))
+    data = with_height(encode(grey if mode == "I;16" else grey.convert("L").convert(mode)), height)
+    if height == 20:
+        assert decode_bytes(data, tmp_path).array.shape[:2] == (20, 37)
+    else:
+        with pytest.raises(
+            SampleError, match=r"contradicts itself: (more|[\d,]+) bytes of pixels, 37 x \d+ take"
+        ):
+            decode_bytes(data, tmp_path)
+
+
+def test_a_few_bytes_behind_the_last_row_of_a_png_are_no_damage(tmp_path: Path) -> None:
+    """Some programs leave them; libpng passes over them, too."""
+    for num_more, is_damaged in ((3, False), (37, False), (38, True)):  # a row takes 38
+        pixels = zlib.compress((b"\0" + b"\x07" * 37) * 20 + bytes(num_more))
+        header = struct.pack(">2I5B", 37, 20, 8, 0, 0, 0, 0)
+        data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+        if is_damaged:
+            with pytest.raises(SampleError, match="more bytes of pixels"):
+                decode_bytes(data, tmp_path)
+        else:
+            assert (decode_bytes(data, tmp_path).array == 7).all()
+
+
+def interlaced_png(pixels: Array, num_bits: int = 8) -> bytes:
+    """An Adam7 PNG of grey pixels."""
+    raw = b""
+    for left, top, step, row_step in ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4),
+                                      (1, 0, 2, 2), (0, 1, 1, 2)):  # fmt: skip
+        for row in pixels[top::row_step, left::step]:
+            raw += b"\0" + row.tobytes() if row.size else b""
+    header = struct.pack(">2I5B", pixels.shape[1], pixels.shape[0], num_bits, 0, 0, 0, 1)
+    chunks = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(raw)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunks
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (5, 4), (8, 8), (20, 37)])
+def test_an_interlaced_png_has_as_many_rows_as_it_claims(shape: tuple[int, int], tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(1, 255, shape, dtype=np.uint8)
+    data = interlaced_png(pixels)
+    np.testing.assert_array_equal(decode_bytes(data, tmp_path).array, pixels)
+    with pytest.raises(SampleError, match="contradicts itself"):
+        decode_bytes(with_height(data, shape[0] + 1), tmp_path)

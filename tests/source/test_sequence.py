@@ -83,6 +83,9 @@ def test_dtype_is_met_or_refused():
     assert run(TABLE, dtype="float32").dtype == np.float32
     with pytest.raises(SampleError, match="do not fit uint8"):
         run(TABLE - 1, dtype="uint8")
+    with pytest.raises(SampleError, match="have fractions"):
+        run(TABLE / 4, dtype="int16")
+    assert run(TABLE / 4, dtype="int16", scale=4.0).tolist() == TABLE.tolist()
 
 
 @pytest.mark.parametrize("array", [np.empty((0, 3)), np.empty(0), np.empty((4, 0))])

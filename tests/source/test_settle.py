@@ -375,3 +375,15 @@ def test_files_that_are_shared_in_two_ways_are_told_and_nothing_is_chosen(tmp_pa
     assert guess.group_column is None
     told = "WARNING: some rows share a file of 'file', some one of 'noise': samples may leak; set splits.group"
     assert any(note.startswith(told) for note in guess.notes)
+
+
+def test_digits_that_float32_loses_are_told_until_a_dtype_is_set(tmp_path: Path) -> None:
+    manifest = tmp_path / "m.csv"
+    manifest.write_text("at,b\n" + "".join(f"{1_700_000_000.5 + n},{'xy'[n % 2]}\n" for n in range(9)))
+    for fields in ({}, {"at": {"kind": "scalar"}}):
+        for more in ({}, {"guess_fields": False}):
+            if fields or not more:
+                _, guess = settled(manifest, fields, **more)
+                assert any("set fields.at.dtype: float64 to keep" in note for note in guess.notes)
+    _, guess = settled(manifest, {"at": {"dtype": "float64"}})
+    assert not any("float32" in note for note in guess.notes)

@@ -96,8 +96,28 @@ def test_dtype_is_met():
     assert run_whole(noise(), dtype="float64").dtype == np.float64
     scaled = run_whole(noise(), dtype="int16", normalise="fixed", std=1 / 32767)
     assert scaled.dtype == np.int16
+    assert np.abs(scaled).max() > 1
     with pytest.raises(ConfigError, match="no NumPy dtype"):
         run(noise(), dtype="sound")
+
+
+@pytest.mark.parametrize("dtype", ["int16", "int32", "bool"])
+def test_a_sound_is_not_stored_as_integers_of_minus_1_to_1(dtype):
+    with pytest.raises(SampleError, match=r"have fractions .*dtype .* holds none.*encoding: int16"):
+        run_whole(noise(), dtype=dtype)
+    with pytest.raises(SampleError, match="have fractions"):
+        run(noise(), dtype=dtype, split="windows", length=100)
+    for normalise in ("sample", "percentile", "unit"):
+        with pytest.raises(ConfigError, match="gives fractions"):
+            run(noise(), dtype=dtype, normalise=normalise)
+
+
+def test_integers_stay_integers_behind_filters():
+    integers = Decoded(np.random.default_rng(0).integers(-999, 999, (1, 4000)), rate=8000.0)
+    assert run_whole(integers, dtype="int16").tolist() == integers.array.tolist()
+    for settings in ({"rate": 4000}, {"band": (20, 400)}):
+        exact = run_whole(integers, dtype="float64", **settings)
+        np.testing.assert_array_equal(run_whole(integers, dtype="int16", **settings), np.rint(exact))
 
 
 @pytest.mark.parametrize("mode", ["sample", "percentile"])

@@ -212,3 +212,38 @@ def test_rate_of_zero_is_refused(tmp_path):
     struct.pack_into("<I", data, 24, 0)
     with pytest.raises(SampleError, match="0 samples a second"):
         decode(tmp_path, bytes(data))
+
+
+def test_one_flipped_bit_anywhere_in_an_ogg_is_noticed(tmp_path: Path) -> None:
+    data = encode(np.sin(np.arange(40_000) / 9)[:, None] * RNG.uniform(0, 1, (40_000, 1)), "OGG", "VORBIS")
+    assert data.count(b"OggS") > 3
+    places = [100, len(data) // 2, len(data) - 100, *RNG.integers(0, len(data), 40).tolist()]
+    for place in places:
+        broken = bytearray(data)
+        broken[place] ^= 1
+        with pytest.raises(SampleError, match=r"damaged|breaks off"):
+            decode(tmp_path, bytes(broken))
+
+
+def test_an_ogg_is_pages_and_nothing_else(tmp_path: Path) -> None:
+    data = encode(NOISE, "OGG", "VORBIS")
+    with pytest.raises(SampleError, match=rf"damaged: no page starts at byte {len(data):,}"):
+        decode(tmp_path, data + bytes(40))
+    for kept in (len(data) - 1, data.rindex(b"OggS") + 10, data.rindex(b"OggS")):
+        with pytest.raises(SampleError, match="breaks off"):
+            decode(tmp_path, data[:kept])
+
+
+@pytest.mark.parametrize(
+    ("tag", "bits", "block_bytes"), [(1, 7, 2), (1, 16, 1), (1, 24, 4), (1, 16, 0), (3, 64, 4)]
+)
+def test_a_wav_whose_header_contradicts_itself_is_refused(
+    tag: int, bits: int, block_bytes: int, tmp_path: Path
+) -> None:
+    data = bytearray(pcm16(np.arange(800)[:, None]))
+    at = data.index(b"fmt ") + 8
+    struct.pack_into("<HHIIHH", data, at, tag, 1, 8000, 8000 * block_bytes, block_bytes, bits)
+    with pytest.raises(
+        SampleError, match=rf"frames of {block_bytes} bytes by its header; 1 channels of {bits} bits"
+    ):
+        decode(tmp_path, bytes(data))

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from flatout.config.source import SplitSection
 from flatout.errors import ConfigError, ManifestError
@@ -223,3 +224,19 @@ def test_words_for_a_missing_name_are_none() -> None:
     assert rows_without_split(column).tolist() == [1, 3, 4, 5]
     found = assign_splits(list("abcdef"), SplitSection(empty="divide"), column=column)
     assert (found[0], found[2]) == ("train", "val")
+
+
+@pytest.mark.parametrize("cell", [" NA ", "n/a\t", " None"])
+def test_blanks_around_a_word_for_a_missing_name_make_no_name_of_it(cell: str) -> None:
+    column = pa.array(["train", cell, "val"])
+    assert rows_without_split(column).tolist() == [1]
+    found = assign_splits(list("abc"), SplitSection(empty="divide"), column=column)
+    assert found[1] == assign_splits(list("abc"), SplitSection())[1]
+    with pytest.raises(ManifestError, match=r"1 rows name no split \(the first is row 2\)"):
+        assign_splits(list("abc"), SplitSection(), column=column)
+
+
+@pytest.mark.parametrize("weight", [-1, float("inf"), float("nan")])
+def test_a_weight_that_divides_nothing_is_refused(weight: float) -> None:
+    with pytest.raises(ValidationError, match="train"):
+        SplitSection(ratios={"train": weight, "test": 1})

@@ -94,6 +94,35 @@ def test_tsv_and_semicolons(tmp_path: Path) -> None:
     assert read_table(write(tmp_path, "a\nx;y\n")).table.to_pydict() == {"a": ["x;y"]}
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("sep=;\r\nfile;n;text\r\na.wav;1;x,y\r\n", "m.csv"),
+        ('\ufeff"sep=;"\n\nfile;n;text\na.wav;1;"x,y"\n', "m.csv"),
+        ("sep=\t\nfile\tn\ttext\na.wav\t1\tx,y\n", "m.csv"),
+        ('sep=,\nfile,n,text\na.wav,1,"x,y"\n', "m.csv"),
+        ('sep=;\nfile,n,text\na.wav,1,"x,y"\n', "m.csv"),  # it lies
+        ("sep=#\nfile#n#text\na.wav#1#x,y\n", "m.tsv"),
+    ],
+)
+def test_a_line_that_names_the_separator_is_no_heading(tmp_path: Path, text: str, name: str) -> None:
+    part = read_table(write(tmp_path, text, name))
+    assert part.table.to_pydict() == {"file": ["a.wav"], "n": [1], "text": ["x,y"]}
+    (note,) = part.notes
+    assert "left out line 1 (sep=" in note
+
+
+def test_lines_are_counted_with_the_one_that_names_the_separator(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match="line 4: got 1 values, wanted 2"):
+        read_table(write(tmp_path, "sep=;\na;b\n1;2\n3\n"))
+    with pytest.raises(ManifestError, match="has no rows"):
+        read_table(write(tmp_path, "sep=;\na;b\n"))
+    with pytest.raises(ManifestError, match="is empty"):
+        read_table(write(tmp_path, "sep=;\n"))
+    with pytest.raises(ManifestError, match="line 3: a quote takes the"):
+        read_table(write(tmp_path, 'sep=;\na;b\n1;"x\n2;y\n3;z"w\n'))
+
+
 @pytest.mark.parametrize("word", ["", "NA", "n/a", "<NA>", "nan"])
 def test_one_missing_number_leaves_the_others_numbers(tmp_path: Path, word: str) -> None:
     assert columns(write(tmp_path, f"file,n\na,1\nb,{word}\nc,3\n"))["n"] == [1, None, 3]

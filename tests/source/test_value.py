@@ -156,6 +156,20 @@ def test_scalar_of_other_dtypes():
     assert make_value("n", ScalarField(dtype="float64"))("0.1") == 0.1
     with pytest.raises(SampleError, match="do not fit uint8"):
         make_value("n", ScalarField(dtype="uint8"))(256)
+    with pytest.raises(SampleError, match=r"fractions \(0\.25 is one\), dtype int64"):
+        make_value("n", ScalarField(dtype="int64"))(0.25)
+
+
+@pytest.mark.parametrize("number", [2**64 - 1, 2**63 + 1, 2**63 - 1])
+def test_the_widest_integers_keep_their_digits(number):
+    assert make_value("n", ScalarField(dtype="uint64"))(number) == number
+
+
+@pytest.mark.parametrize(("cell", "hint"), [("0,5", True), (" -1,25e3 ", True), ("a,b", False), ("x", False)])
+def test_a_decimal_comma_is_called_so(cell, hint):
+    with pytest.raises(SampleError, match="is no number") as found:
+        make_value("n", ScalarField())(cell)
+    assert ("decimal comma" in str(found.value)) is hint
     with pytest.raises(ConfigError):
         make_value("n", ScalarField(dtype="text"))
 

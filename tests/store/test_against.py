@@ -145,7 +145,7 @@ def test_code_that_a_store_names_is_not_run(
     monkeypatch.setattr(sys, "path", sys.path[:])
     (tmp_path / "flatout_test_evil.py").write_text(EVIL)
     forge_root(fresh.store, lambda document: document["settings"].update(settings, config_dir=str(tmp_path)))
-    (fresh.store / "quarantine.jsonl").unlink()
+    next((fresh.store / "shards").iterdir()).unlink()
     for run in (compare_with_source, lambda folder: repair(folder, verify(folder))):
         with pytest.raises(StoreError, match=f"flatout_test_evil.* from {tmp_path}.*--trust-store"):
             run(fresh.store)

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatout.config.source import SplitSection
-from flatout.errors import ManifestError
+from flatout.errors import ConfigError, ManifestError
 from flatout.source import Manifest, assign_splits, key_hashes
 from flatout.store import DataPreprocessor, StoreReader
 from flatout.store.division import Division, divide, divide_items, keep_in_train
+from flatout.store.index import MAX_SPLITS
 
 KEYS = st.lists(st.text("abcdef", min_size=1, max_size=4), min_size=1, max_size=8, unique=True)
 
@@ -78,6 +79,20 @@ def test_a_group_goes_as_a_whole(keys: list[str], seed: int) -> None:
     again = division_of(keys, keep_in_train(settings, {"splits": found.settings.model_dump()}), who=groups)
     assert again.splits.tolist() == found.splits.tolist()
     assert again.notes == ()
+
+
+@pytest.mark.parametrize("missing", [None, ""])
+def test_a_row_without_a_group_stays_in_train_by_its_key(missing: str | None) -> None:
+    """Its empty cell names nobody: what is kept in train must be found again."""
+    seed = next(seed for seed in range(99) if assign_splits(["s0"], SplitSection(seed=seed))[0] != "train")
+    settings = SplitSection(group="who", seed=seed)
+    first = division_of(["s0"], settings, who=pa.array([missing], pa.large_string()))
+    assert first.splits.tolist() == ["train"]
+    assert first.settings.always_train == ["s0"]
+    assert first.notes[0].startswith("'s0' is train instead of ")
+    later = keep_in_train(settings, {"splits": first.settings.model_dump(mode="json")})
+    keys, who = ["s0", *(f"t{n}" for n in range(30))], [missing, *(f"p{n}" for n in range(30))]
+    assert division_of(keys, later, who=pa.array(who, pa.large_string())).splits[0] == "train"
 
 
 def test_train_is_left_empty_where_that_is_said() -> None:
@@ -152,6 +167,43 @@ def test_the_row_of_a_small_manifest_stays_in_train(tmp_path: Path, force: bool)
         (tmp_path / "m.csv").write_text("id,x\n" + "".join(f"{n},{n}.5\n" for n in range(num)))
         DataPreprocessor(config).run(force=force)
         assert (split_of_first(tmp_path / "store") == "train") == (num == 1 or not force)
+
+
+@pytest.mark.parametrize("has_column", [True, False])
+def test_more_splits_than_the_index_can_number_are_refused(has_column: bool) -> None:
+    """They were an OverflowError at the commit, with every sample made."""
+    names = [f"fold{number:03d}" for number in range(MAX_SPLITS + 2)]
+    column = "fold" if has_column else None
+    settings = SplitSection(column=column, ratios={"train": 0.0, **dict.fromkeys(names, 1.0)})
+    keys = [str(number) for number in range(4000 if column is None else len(names))]
+    folds = (names * 40)[: len(keys)]
+    where = "column 'fold' of" if has_column else "splits.ratios: "
+    with pytest.raises(ConfigError, match=rf"{where}.*130 splits, where a store can have 128\. Name fewer in "):
+        division_of(keys, settings, fold=folds)
+    if column is None:
+        with pytest.raises(ConfigError, match="130 splits"):
+            divide_items(manifest_of(keys), key_hashes(keys), settings)
+    few = names[:MAX_SPLITS]  # those that no row has do not count
+    ratios = settings.ratios | dict.fromkeys(names[MAX_SPLITS:], 0.0)
+    found = division_of(keys, settings.model_copy(update={"ratios": ratios}), fold=(few * 40)[: len(keys)])
+    assert sorted(set(found.splits)) == few
+
+
+def test_as_many_splits_as_can_be_are_stored(tmp_path: Path) -> None:
+    names = [f"fold{number:03d}" for number in range(MAX_SPLITS)]
+    (tmp_path / "m.csv").write_text(
+        "id,x,fold\n" + "".join(f"{n},{n}.5,{name}\n" for n, name in enumerate(names))
+    )
+    config = {
+        "manifest": str(tmp_path / "m.csv"),
+        "preprocessed_data_dir": str(tmp_path / "store"),
+        "fields": {"x": {"kind": "scalar"}},
+        "num_workers": 0,
+        "splits": {"column": "fold", "ratios": dict.fromkeys(names, 1.0)},
+    }
+    DataPreprocessor(config).run()
+    store = StoreReader(tmp_path / "store")
+    assert [store.meta.splits[number] for number in store.numbers["split"].tolist()] == names
 
 
 def test_items_are_divided_by_number_whatever_columns_are_set() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatout.errors import ConfigError, StoreCorruptError
+from flatout.errors import ConfigError, StoreCorruptError, StoreError
 from flatout.store import DataPreprocessor, StoreReader, compact, verify
 from flatout.store import extend as extending
 from flatout.store.extend import ADDED, add_field, extended_fields
@@ -125,6 +125,37 @@ def test_dead_rows_are_not_copied(tmp_path: Path) -> None:
     again = DataPreprocessor(config).run()
     assert (again.processed, again.unchanged) == (0, NUM_ITEMS)
     assert "embedding" in StoreReader(tmp_path / "store").fields
+
+
+def test_an_unfinished_prepare_is_finished_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has made is without the field: put together, the two would be no store."""
+    monkeypatch.setattr("flatout.store.plan.MIN_SHARD_BYTES", 1)
+    config = {"manifest": str(tmp_path / "rows.csv"), "preprocessed_data_dir": str(tmp_path / "store")}
+    config |= {"num_workers": 0, "fields": {"x": {"kind": "scalar"}}}
+    rows = [f"s{number},{number}.5" for number in range(2 * NUM_ITEMS)]
+
+    def prepare(num_rows: int) -> None:
+        (tmp_path / "rows.csv").write_text("\n".join(["id,x", *rows[:num_rows]]))
+        DataPreprocessor(config).run()
+
+    prepare(NUM_ITEMS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flatout.store.prepare.commit", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(2 * NUM_ITEMS)
+    store, files = StoreReader(tmp_path / "store"), sorted((tmp_path / "store").rglob("*"))
+    with pytest.raises(StoreError, match=r"unfinished prepare: .* Run the same 'flatout prepare' again"):
+        add_field(store, tmp_path / "store", SPEC, VALUES)
+    assert sorted((tmp_path / "store").rglob("*")) == files
+    add_field(store, tmp_path / "other", SPEC, VALUES)  # nothing is continued there
+    prepare(2 * NUM_ITEMS)
+    add_field(StoreReader(tmp_path / "store"), tmp_path / "store", SPEC, np.repeat(VALUES, 2, axis=0))
+    assert verify(tmp_path / "store")
+    assert verify(tmp_path / "other")
+
+
+def cut_off(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("at_shard", [0, 2])

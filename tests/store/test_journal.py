@@ -12,7 +12,7 @@ import pytest
 
 from flatout.source import NO_SIGHT, Sights
 from flatout.store import journal as journals
-from flatout.store import verify
+from flatout.store import layout, verify
 from flatout.store.journal import Journal, JournalHead, MadeRows, begin, discard, find, recorded_rows
 from flatout.store.metadata import JOURNAL, ShardMeta
 from flatout.store.receipt import BadRow, Receipt
@@ -44,7 +44,8 @@ def head_of(folder: Path, **changes: Any) -> JournalHead:
 
 def shard_in(folder: Path, number: int) -> ShardMeta:
     """A shard's record, with a file of its size."""
-    meta = ShardMeta(f"{number:06d}-{number:016x}.h5", f"{number:032x}", 10 + number, 2, 5, (4096, None))
+    at = (4096, *[None] * (len(layout.dataset_paths(FIELDS)) - 1))
+    meta = ShardMeta(f"{number:06d}-{number:016x}.h5", f"{number:032x}", 100 + number, 2, 5, at)
     path = folder / "shards" / meta.file
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(bytes(meta.size))
@@ -170,6 +171,104 @@ def test_foreign_lines_are_passed_over(tmp_path: Path, written: Journal) -> None
     found = find(tmp_path)
     assert found is not None
     assert list(found.receipts) == [7, 8, 9]
+
+
+HOSTILE_SHARDS = [
+    {"file": "../../elsewhere.h5"},
+    {"file": "/etc/passwd"},
+    {"file": "sub/000008-0000000000000008.h5"},
+    {"file": "000008-0000000000000008.h5\n"},
+    {"file": 8},
+    {"rows": 108 // 8 + 1},
+    {"rows": 10**15},
+    {"at": [4096]},
+]
+
+
+@pytest.mark.parametrize("changes", HOSTILE_SHARDS)
+def test_a_line_with_a_shard_that_no_store_has_counts_as_not_written(
+    tmp_path: Path, written: Journal, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    asked = believing_every_shard(monkeypatch)
+    edit_line(tmp_path, 2, lambda document: document["shards"][0].update(changes))
+    found = find(tmp_path)
+    assert found is not None
+    assert list(found.receipts) == [7, 9]
+    assert asked == ["000001", "000007", "000009"]
+    assert journals.num_finished(tmp_path) == 3
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        *(lambda head, changes=changes: head["adopted"][0].update(changes) for changes in HOSTILE_SHARDS),
+        *(
+            lambda head, plan=plan: head.update(plan=plan)
+            for plan in ("../../../x", "ab" * 31, "AB" * 32, "", 7)
+        ),
+        *(
+            lambda head, changes=changes: head["fields"][0].update(changes)
+            for changes in (
+                {"name": "../../x"},
+                {"dtype": "object"},
+                {"dtype": "no dtype"},
+                {"shape": [-1]},
+                {"encoding": "pickle"},
+                {"compression": "lzma"},
+            )
+        ),
+        lambda head: head.update(fields=[1]),
+        lambda head: head.update(adopted=[1]),
+    ],
+)
+def test_a_head_that_names_what_no_store_has_is_no_journal(
+    tmp_path: Path, written: Journal, monkeypatch: pytest.MonkeyPatch, edit: Any
+) -> None:
+    asked = believing_every_shard(monkeypatch)
+    edit_line(tmp_path, 0, edit)
+    assert find(tmp_path) is None
+    assert asked == []
+
+
+def believing_every_shard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """As if every file that is named were there; which ones were asked for."""
+    asked: list[str] = []
+
+    def is_there(folder: Path, shard: ShardMeta) -> bool:
+        asked.append(str(shard.file)[:6])
+        return True
+
+    monkeypatch.setattr(journals, "_is_there", is_there)
+    return asked
+
+
+def edit_line(folder: Path, number: int, edit: Any) -> None:
+    lines = (folder / JOURNAL).read_text().splitlines()
+    document = json.loads(lines[number])
+    edit(document)
+    lines[number] = json.dumps(document)
+    (folder / JOURNAL).write_text("".join(f"{line}\n" for line in lines))
+
+
+def test_a_shard_that_was_moved_out_of_the_store_is_not_followed(source: Any, few_shards: None) -> None:
+    """The whole way: the journal names it where it is now, and it is made again in its place."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flatout.store.prepare.commit", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            source.prepare()
+    shard, away = sorted((source.store / "shards").glob("*.h5"))[0], source.folder / "elsewhere.h5"
+    shard.rename(away)
+    path = source.store / JOURNAL
+    path.write_text(path.read_text().replace(shard.name, "../../elsewhere.h5"))
+    stats = source.prepare()
+    assert stats.num_samples == len(source.rows)
+    assert 0 < stats.continued < len(source.rows)
+    assert shard.read_bytes() == away.read_bytes()
+    assert verify(source.store)
+
+
+def cut_off(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("size", [None, 0, 1000])

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
@@ -18,6 +19,7 @@ from flatout.errors import StoreCorruptError, StoreError
 from flatout.store import DataPreprocessor, StoreReader, repair, verify
 from flatout.store.field_parts import field_parts
 from flatout.store.mend import config_of_store
+from flatout.store.metadata import load_metadata
 from flatout.store.progress import Silent
 
 pytestmark = pytest.mark.usefixtures("few_shards")
@@ -229,6 +231,9 @@ def test_a_store_of_a_dataset_object_cannot_be_repaired_here(tmp_path: Path) -> 
     folder = tmp_path / "store"
     DataPreprocessor.from_dataset(Rows(), folder, num_workers=0, transform_version="1").run()
     (folder / "quarantine.jsonl").unlink()
+    repair(folder, verify(folder))  # what follows from the shards needs no source
+    assert verify(folder)
+    next((folder / "shards").iterdir()).unlink()
     with pytest.raises(StoreError, match="made from a dataset object"):
         repair(folder, verify(folder))
 
@@ -324,9 +329,9 @@ def test_a_function_of_another_programs_main_module(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(sys.modules["__main__"], "make_of_main", lambda row: {"x": [1.0, 2.0]}, raising=False)
     DataPreprocessor(config).run()
     expected = hash_of(tmp_path / "store")
-    (tmp_path / "store" / "preprocessed_data.h5").unlink()
+    next((tmp_path / "store" / "shards").iterdir()).unlink()
     mended(tmp_path / "store", expected, trusted=True)
-    (tmp_path / "store" / "preprocessed_data.h5").unlink()
+    next((tmp_path / "store" / "shards").iterdir()).unlink()
     monkeypatch.delattr(sys.modules["__main__"], "make_of_main")
     for trusted in (False, True):
         with pytest.raises(StoreError, match=r"of another program's main module\. Run DataPreprocessor"):
@@ -363,12 +368,87 @@ def test_the_code_of_a_store_runs_only_if_trusted(tmp_path: Path, monkeypatch: p
     from flatout.source.registry import load_object
 
     load_object.cache_clear()
-    (tmp_path / "store" / "quarantine.jsonl").unlink()
+    next((tmp_path / "store" / "shards").iterdir()).unlink()
     with pytest.raises(StoreError, match="--trust-store"):
         repair(tmp_path / "store", verify(tmp_path / "store"))
     assert not (tmp_path / "ran").exists()
     repair(tmp_path / "store", verify(tmp_path / "store"), trusted=True)
     assert verify(tmp_path / "store")
+
+
+COMPANIONS = ["preprocessed_data.h5", "quarantine.jsonl", "preprocessing_stats.json"]
+
+
+@pytest.mark.parametrize("name", COMPANIONS)
+def test_companions_are_written_anew_whatever_became_of_the_sources(prepared: Any, name: str) -> None:
+    """Archived sources, no manifest: no sample is touched for a file that follows from index and shards."""
+    expected = hash_of(prepared.store)
+    for path in prepared.folder.glob("*.npy"):
+        path.unlink()
+    prepared.manifest.unlink()
+    (prepared.store / name).unlink()
+    stats = mended(prepared.store, expected)
+    assert (stats.num_samples, stats.processed, stats.unchanged, stats.removed) == (12, 0, 12, 0)
+    with h5py.File(prepared.store / "preprocessed_data.h5") as view:
+        assert view["key"].asstr()[:].tolist() == [row["id"] for row in prepared.rows]
+
+
+def test_samples_in_whole_shards_stay_whatever_became_of_their_sources(
+    prepared: Any, shard_paths: Callable[..., list[Path]], flip_bit: Callable[..., None]
+) -> None:
+    before = [StoreReader(prepared.store).read(at)["image"].tolist() for at in range(12)]
+    (prepared.folder / "s00.npy").unlink()
+    prepared.put(1, 99)
+    damaged = shard_paths(prepared.store)[2]
+    flip_bit(damaged, damaged.stat().st_size - 3)
+    stats = mended(prepared.store, hash_of(prepared.store))
+    assert (stats.processed, stats.unchanged, stats.failed) == (4, 8, 0)
+    reader = StoreReader(prepared.store)
+    assert [reader.read(at)["image"].tolist() for at in range(12)] == before
+    stats = prepared.prepare(max_bad_fraction=0.5)  # what was recorded of them is what it was: this sees it
+    assert (stats.processed, stats.failed, stats.num_samples) == (2, 1, 11)
+
+
+def test_splits_and_groups_stay_though_the_manifest_divides_otherwise(
+    prepared: Any, shard_paths: Callable[..., list[Path]]
+) -> None:
+    def divided() -> list[tuple[int, int]]:
+        numbers = StoreReader(prepared.store).numbers
+        return list(zip(numbers["split"].tolist(), numbers["group"].tolist(), strict=True))
+
+    before, names = divided(), StoreReader(prepared.store).meta.splits
+    lines = prepared.manifest.read_text().splitlines()
+    manifest = load_metadata(prepared.store).settings["manifest"]
+    Path(manifest).write_text("\n".join([f"{lines[0]},split", *(f"{line},test" for line in lines[1:])]))
+    shard_paths(prepared.store)[0].unlink()
+    repair(prepared.store, verify(prepared.store))
+    assert (divided(), StoreReader(prepared.store).meta.splits) == (before, names)
+
+
+def test_whole_samples_without_a_row_are_not_dropped(
+    prepared: Any, shard_paths: Callable[..., list[Path]]
+) -> None:
+    expected, manifest = hash_of(prepared.store), Path(load_metadata(prepared.store).settings["manifest"])
+    lines = manifest.read_text().splitlines()
+    manifest.write_text("\n".join([lines[0], *lines[2:]]))
+    shard_paths(prepared.store)[2].unlink()
+    with pytest.raises(StoreError, match=r"1 samples that are whole have no row in .* \(first: 's00'\)"):
+        repair(prepared.store, verify(prepared.store))
+    manifest.write_text("\n".join(lines))
+    mended(prepared.store, expected)
+
+
+def test_a_row_of_new_code_does_not_stand_under_the_old_ones_name(
+    prepared: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flatout.source.kinds import VERSIONS
+
+    prepared.put(3, 50)
+    (prepared.store / "preprocessed_data.h5").unlink()
+    monkeypatch.setitem(VERSIONS, "array", 2)
+    assert mended(prepared.store, hash_of(prepared.store)).processed == 0
+    monkeypatch.setitem(VERSIONS, "array", 1)
+    assert prepared.prepare().processed == 1
 
 
 def write_pairs(folder: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flatout.errors import StoreCorruptError, StoreMissingError, StoreVersionError
+from flatout.errors import StoreCorruptError, StoreError, StoreMissingError, StoreVersionError
 from flatout.store import metadata
 from flatout.store.metadata import (
     ROOT,
@@ -75,6 +75,24 @@ def test_no_folder_here(tmp_path: Path) -> None:
         load_metadata(tmp_path / "nothere")
     with pytest.raises(StoreMissingError, match="file is a file"):
         load_metadata(tmp_path / "file")
+
+
+def test_a_root_that_may_not_be_read_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ROOT).mkdir()
+    with pytest.raises(StoreError, match=rf"{ROOT}: Is a directory.*run the same command again") as refused:
+        load_metadata(tmp_path)
+    assert type(refused.value) is StoreError
+    (tmp_path / ROOT).rmdir()
+    save_metadata(tmp_path, meta_of())
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(StoreError, match=f"{ROOT}: Permission denied"):
+        load_metadata(tmp_path)
 
 
 def test_no_store_here(tmp_path: Path) -> None:

@@ -78,6 +78,39 @@ def test_pieces_belong_to_their_row() -> None:
     assert row_hashes(table).tolist() == [hash_key(key) for key in ("a", "b", "b", "c#d", "e#f")]
 
 
+ROW_KEYS = st.lists(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("#\n/"), max_size=6))
+
+
+@given(keys=ROW_KEYS, numbers=st.lists(st.integers(0, 12), max_size=4), data=st.data())
+def test_rows_of_pieces_are_those_that_their_keys_say(keys: list[str], numbers: list[int], data: Any) -> None:
+    pieces = [(f"{key}#{number:04d}", number) for key in keys for number in numbers]
+    # Also what no prepare writes: a damaged shard may have a piece whose key has no number.
+    found = data.draw(st.permutations([*((key, -1) for key in keys), *((key, 3) for key in keys), *pieces]))
+    texts, parts = [key for key, _ in found], [part for _, part in found]
+    own = np.arange(len(found), dtype=np.uint64)
+    table = pa.table(
+        {"key_hash": own, "part": pa.array(parts, pa.int32()), "key": pa.array(texts, pa.string())}
+    )
+    half = len(found) // 2
+    chunked = pa.concat_tables([table.slice(0, half), table.slice(half)])
+    plain = [hash_key(key.rpartition("#")[0]) if part >= 0 else at for at, (key, part) in enumerate(found)]
+    assert row_hashes(table).tolist() == row_hashes(chunked).tolist() == plain
+
+
+def test_a_row_is_hashed_once_for_all_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[str] = []
+    hash_all = samples.key_hashes
+
+    def noted(keys: Any) -> Any:
+        hashed.extend(keys.to_pylist())
+        return hash_all(keys)
+
+    monkeypatch.setattr(samples, "key_hashes", noted)
+    keys = [f"{row}#{part:04d}" for row in "ab" for part in range(5)]
+    row_hashes(pa.table({"key_hash": np.zeros(10, np.uint64), "part": [*range(5)] * 2, "key": keys}))
+    assert hashed == ["a", "b"]
+
+
 @given(
     known=st.lists(st.integers(0, 2**64 - 1), unique=True, max_size=20),
     asked=st.lists(st.integers(0, 2**64 - 1), max_size=20),

@@ -9,6 +9,7 @@ import pytest
 
 from flatout.errors import TooManyBadError
 from flatout.store import DataPreprocessor, StoreReader
+from flatout.store.journal import Journal
 from flatout.store.progress import Silent
 from flatout.store.specify import NUM_PROBED
 
@@ -78,3 +79,47 @@ def test_it_is_told_once_however_many_rows_fail(source: Any) -> None:
     with pytest.raises(TooManyBadError):
         DataPreprocessor(source.config(num_workers=0, max_bad_fraction=1.0)).run(progress=watched)
     assert watched.told == [("first look", NUM_PROBED)]
+
+
+PLAIN = {"image": {"kind": "array"}, "label": {"kind": "label"}}
+
+
+def cut_off_while_accepting(source: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Twelve samples, then twelve rows more and another encoding, cut off behind the first shard."""
+    source.prepare(fields=PLAIN)
+    for number in range(12, 24):
+        source.add(number)
+    source.save()
+    fields = {"image": {"kind": "array", "encoding": "float16"}, "label": {"kind": "label"}}
+    append = Journal.append
+
+    def cut_off(self: Journal, *arguments: Any) -> None:
+        append(self, *arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            DataPreprocessor(source.config(fields=fields)).run(accept_fingerprint=True)
+    return fields
+
+
+def test_what_was_made_beside_kept_samples_is_not_used_without_them(
+    source: Any, few_shards: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They gave it their form: a run that keeps none of them wants another."""
+    halved = cut_off_while_accepting(source, monkeypatch)
+    source.prepare(fields=halved)
+    reader, fresh = StoreReader(source.store), str(source.folder / "fresh")
+    assert reader.fields["image"].encoding == "float16"
+    source.prepare(fields=halved, preprocessed_data_dir=fresh)
+    assert reader.meta.content_hash == StoreReader(fresh).meta.content_hash
+
+
+def test_what_was_made_beside_kept_samples_is_used_beside_them(
+    source: Any, few_shards: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halved = cut_off_while_accepting(source, monkeypatch)
+    stats = DataPreprocessor(source.config(fields=halved)).run(accept_fingerprint=True)
+    assert (stats.num_samples, stats.unchanged) == (24, 12)
+    assert stats.continued > 0

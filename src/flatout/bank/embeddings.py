@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from flatout.bank.encoder import Encoder, build_encoder
-from flatout.errors import ConfigError, LoaderError, StoreError, StoreLockedError
+from flatout.errors import ConfigError, LoaderError, StoreLockedError
 from flatout.loader import FastDataLoader, ReadRule
 from flatout.store import Progress, StoreReader
-from flatout.store import journal as journals
-from flatout.store.extend import add_field, extended_fields
+from flatout.store.extend import add_field, extended_fields, refuse_unfinished
 from flatout.store.files import temporary_beside
 from flatout.store.limits import disk_errors
 from flatout.store.lock import locked
@@ -86,6 +85,7 @@ def precompute_embeddings(
     Raises:
         ConfigError: encoder, checkpoint or fields do not fit.
         LoaderError: the outputs cannot be a field. StoreLockedError: a prepare is at work there.
+        StoreError: one is unfinished there.
     """
     folder = Path(store)
     target = folder if output is None else Path(output)
@@ -133,11 +133,9 @@ def input_field(store: StoreReader, name: str | None, made: str = "") -> str:
 
 
 def _check_target(folder: Path, target: Path) -> None:
-    if target.resolve() != folder.resolve():
-        if is_store(target):
-            raise ConfigError(f"{target} is a store already; remove it, or choose another place (--output)")
-    elif journals.find(folder) is not None:
-        raise StoreError(f"{folder} has an unfinished prepare; run 'flatout prepare' again first")
+    if target.resolve() != folder.resolve() and is_store(target):
+        raise ConfigError(f"{target} is a store already; remove it, or choose another place (--output)")
+    refuse_unfinished(target)
 
 
 def _device(device: str | torch.device | None) -> torch.device:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field
 
 from flatout.config.fields import UNSETTLED, GivenField
 from flatout.config.section import Section
 
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 LabelSet = Literal["physionet2016", "circor_murmur"]
 
 
@@ -19,8 +20,8 @@ class SplitSection(Section):
     """Manifest column that names each row's split; wins over ratios."""
     empty: Literal["refuse", "divide"] = "refuse"
     """Rows whose split column is empty: an error, or divided as their group or key says, as in one found."""
-    ratios: dict[str, NonNegativeFloat] = Field(default_factory=lambda: {"train": 0.8, "val": 0.1, "test": 0.1})
-    """Share of each split; shares are divided by their sum."""
+    ratios: dict[str, Weight] = Field(default_factory=lambda: {"train": 0.8, "val": 0.1, "test": 0.1})
+    """Weight of each split; its share is that divided by the sum of all."""
     stratify: str | None = None
     """Manifest column whose classes keep their shares in every split."""
     group: str | None = None

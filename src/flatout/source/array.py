@@ -78,37 +78,61 @@ def is_storable(dtype: np.dtype[Any]) -> bool:
     return 0 < dtype.itemsize <= LARGEST_ITEM.get(dtype.kind, 0)
 
 
-def cast(array: Array, dtype: np.dtype[Any] | None) -> Array:
-    """The array as `dtype` (absent: its own), in native byte order and C order; integers are rounded to.
+def cast(array: Array, dtype: np.dtype[Any] | None, is_computed: bool = False) -> Array:
+    """The array as `dtype` (absent: its own), in native byte order and C order.
+
+    Args:
+        is_computed: the values were interpolated or scaled on purpose, so that integers are rounded to.
 
     Raises:
-        SampleError: the values are no numbers, or lie outside what `dtype` holds.
+        SampleError: the values are no numbers, or are not what `dtype` holds.
     """
     wanted = dtype if dtype is not None else array.dtype.newbyteorder("=")
     if array.dtype.kind not in LARGEST_ITEM or not is_storable(wanted):
         raise SampleError("check", f"an array of dtype {array.dtype} cannot be stored; numbers wanted")
     if wanted == array.dtype:
         return np.asarray(array, order="C")
-    if wanted.kind in "iu" and array.size:
-        array = _rounded_within(array, wanted)
+    if wanted.kind in "iub" and array.size:
+        array = _whole_within(array, wanted, is_computed)
     elif array.dtype.kind == "c" and wanted.kind != "c":
         raise SampleError("check", f"complex values do not fit {wanted}; store them as complex64")
     with np.errstate(over="ignore"):  # becomes an infinity, which the finite check names
         return array.astype(wanted, order="C")
 
 
-def _rounded_within(array: Array, wanted: np.dtype[Any]) -> Array:
+def refuse_fractions(array: Array, dtype: np.dtype[Any]) -> None:
+    """Computed values may be rounded; stored fractions may not be lost. NaN and infinities pass.
+
+    Raises:
+        SampleError: a stored value is no whole number.
+    """
+    if array.dtype.kind != "f":
+        return
+    with np.errstate(invalid="ignore"):  # infinity minus itself
+        off = np.asarray(np.rint(array))  # of one number it gives no array
+        np.subtract(array, off, out=off)
+        is_fraction = np.abs(off, out=off) > 0
+    if is_fraction.any():
+        raise SampleError(
+            "check",
+            f"the stored values have fractions ({array[is_fraction].flat[0]:g} is one), dtype {dtype} holds "
+            "none; leave dtype out, and for fewer bytes set encoding: int16 or float16 in its place",
+        )
+
+
+def _whole_within(array: Array, wanted: np.dtype[Any], is_computed: bool) -> Array:
     """The values as whole numbers, all of which `wanted` holds."""
     if array.dtype.kind == "c":
         raise SampleError("check", f"complex values do not fit {wanted}; store them as complex64")
     if array.dtype.kind == "f":
+        if not is_computed:
+            refuse_fractions(array, wanted)
         array = np.rint(array)
     low, high = array.min(), array.max()
-    bounds = np.iinfo(wanted)
+    least, most = (0, 1) if wanted.kind == "b" else (np.iinfo(wanted).min, np.iinfo(wanted).max)
     # int(...) compares exactly; as floats, 2**63 would pass for the largest int64.
-    if not (np.isfinite(low) and np.isfinite(high)) or int(low) < bounds.min or int(high) > bounds.max:
+    if not (np.isfinite(low) and np.isfinite(high)) or int(low) < least or int(high) > most:
         raise SampleError(
-            "check",
-            f"values of {low} to {high} do not fit {wanted} ({bounds.min} to {bounds.max}); choose another",
+            "check", f"values of {low} to {high} do not fit {wanted} ({least} to {most}); choose another"
         )
     return array

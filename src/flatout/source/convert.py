@@ -17,6 +17,7 @@ class TextBytes(np.ndarray[Any, Any]):
 def to_array(name: str, value: Any) -> Array:
     """Arrays, tensors, PIL images, numbers, strings and nested lists of numbers.
 
+    A tensor of a float type that NumPy lacks (bfloat16, float8) is float32, which holds its values exactly.
     A float is float64, as torch's default collate has it: a time of day in float32 is off by a minute.
 
     Raises:
@@ -29,7 +30,7 @@ def to_array(name: str, value: Any) -> Array:
     if isinstance(value, bool | np.bool_):
         return np.asarray(value)
     if hasattr(value, "detach") and hasattr(value, "cpu"):  # a torch tensor
-        value = value.detach().cpu().numpy()
+        value = _numpy_of(name, value.detach().cpu())
     try:
         array = np.array(value)  # a copy: samples wait for their shard, the next may come in the same memory
     except (ValueError, TypeError) as error:
@@ -41,3 +42,15 @@ def to_array(name: str, value: Any) -> Array:
             "a tensor, an image or a string",
         )
     return array
+
+
+def _numpy_of(name: str, tensor: Any) -> Array:
+    """The values of a tensor on the CPU."""
+    try:
+        return tensor.numpy()  # type: ignore[no-any-return]
+    except (TypeError, RuntimeError) as error:
+        if isinstance(error, TypeError) and not tensor.is_sparse and tensor.is_floating_point():
+            return tensor.float().numpy()  # type: ignore[no-any-return]
+        raise SampleError(
+            "transform", f"field '{name}': a tensor of {tensor.dtype} has no array: {error}; return a plain one"
+        ) from error

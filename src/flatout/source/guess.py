@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import TypeAdapter
 
 from flatout.config.fields import AnyField
@@ -18,8 +16,10 @@ from flatout.source.channels import equally_long
 from flatout.source.columns import common_suffix, first_values, kinds_by_suffix
 from flatout.source.groups import choose_group, group_columns
 from flatout.source.judge import judge_column, mostly_empty, words_of
+from flatout.source.key_rule import OFFSET
 from flatout.source.manifest import Manifest, find_split_column
 from flatout.source.naming import free_name, setting_of, usable_name, without_path_words
+from flatout.source.seconds import any_later_start, any_seconds
 
 MASK_WORDS = {
     "mask",
@@ -47,7 +47,7 @@ class Guess:
     split_column: str | None = None
     group_column: str | None = None
     told: dict[tuple[str, str], str] = field(default_factory=dict)
-    """A sentence on each ("field", name), ("column", name) and ("group", column)."""
+    """A sentence on each ("field", name), ("column", name), ("group", column) and ("digits", name)."""
     columns: Sequence[str] = ()
     """Columns of the manifest: a field that cannot have its column's name takes none of these."""
 
@@ -104,6 +104,7 @@ def guess_fields(manifest: Manifest, splits: SplitSection = SplitSection()) -> G
     # Names of splits make no classes, even where they may not divide.
     split_column = guess.split_column or find_split_column(manifest.table)
     told = {*manifest.path_columns, split_column, *groups, *_segment_columns(guess), *manifest.cycle_columns}
+    told |= {name for what, name in guess.told if what == "column"}
     for name in manifest.table.column_names:
         if name not in told:
             _add_column(guess, manifest, name)
@@ -155,19 +156,24 @@ def _add_paths(guess: Guess, manifest: Manifest) -> None:
 
 def _add_signal(guess: Guess, manifest: Manifest, column: str, why: str) -> None:
     """A signal; where the manifest has NeMo's offset it is a segment of its file."""
-    settings: dict[str, str] = {}
-    names = manifest.table.column_names
-    if "offset" in names and _any_later_start(manifest.table["offset"]):
-        settings["offset_column"] = "offset"
-        if "duration" in names:
-            settings["duration_column"] = "duration"
+    settings = _segment_settings(guess, manifest)
+    if settings:
         why += f", in segments by {' and '.join(repr(name) for name in settings.values())}"
     guess.add(without_path_words(column), why, kind="signal", column=column, **settings)
 
 
-def _any_later_start(offsets: pa.ChunkedArray) -> bool:
-    is_number = pa.types.is_integer(offsets.type) or pa.types.is_floating(offsets.type)
-    return is_number and bool(pc.any(pc.not_equal(offsets, 0)).as_py())
+def _segment_settings(guess: Guess, manifest: Manifest) -> dict[str, str]:
+    """The columns of NeMo's segments, where there are some. A cell that is no number makes its own row bad."""
+    names = manifest.table.column_names
+    if OFFSET not in names:
+        return {}
+    starts = manifest.table[OFFSET]
+    if any_later_start(starts):
+        return {"offset_column": OFFSET} | ({"duration_column": "duration"} if "duration" in names else {})
+    if not any_seconds(starts) and not mostly_empty(starts):
+        why_not = "no cell of it is a number of seconds, so the recordings are taken whole"
+        guess.pass_over(OFFSET, why_not, setting_of(OFFSET, "text"))
+    return {}
 
 
 def _segment_columns(guess: Guess) -> set[str]:

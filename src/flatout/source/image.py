@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flatout.errors import SampleError
-from flatout.source.array import cast, plan_dtype
+from flatout.source.array import cast, plan_dtype, refuse_fractions
 from flatout.source.geometry import check_points, crop, pad
 from flatout.source.intensity import check_window, clip, finite_minimum, plan_normaliser, range_of
-from flatout.source.volume import refuse_fractions, work_dtype
+from flatout.source.volume import work_dtype
 from flatout.types import Array, Context, Decoded, Geometry, Limits, Outputs, Steps
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class _ImageSteps:
             array = self._normalised(array, raw)
             if self._field.size and self._field.fit == "crop_pad":
                 array = self._crop_pad(array, self._field.size, context.limits)
-        return {self._name: cast(array, self._dtype or array.dtype)}
+        return {self._name: cast(array, self._dtype or array.dtype, is_computed=True)}
 
     def _normalised(self, array: Array, raw: Array) -> Array:
         if not (self._window or self._normalise):

@@ -46,8 +46,9 @@ def judge_column(name: str, column: pa.ChunkedArray) -> Verdict:
     if name.lower() in ID_NAMES:
         return Verdict("text" if _is_text(column) else verdict.kind, "its name is that of an id")
     if words & MEASURE_WORDS:
-        kind = "text" if _is_text(column) else "scalar"
-        return Verdict(kind, "by its name it describes the file")
+        is_nameless = re.fullmatch(r"column_\d+", name) is not None
+        why_not = "the heading gives it no name, or just this" if is_nameless else ""
+        return Verdict(_plain_kind(column.type), why_not or "by its name it describes the file")
     return verdict
 
 
@@ -79,7 +80,7 @@ def _judge_values(name: str, words: set[str], present: pa.ChunkedArray, num_rows
     if pa.types.is_boolean(kind):
         return Verdict("label")
     if not len(present) or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        return Verdict("scalar", f"values of type {kind}")
+        return Verdict(_plain_kind(kind), f"values of type {kind}")
     if words & LABEL_WORDS:
         return _judge_named_numbers(name, present)
     if not pa.types.is_integer(kind) or not _are_classes(present, num_rows):
@@ -133,6 +134,12 @@ def _present(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if _is_text(column):
         empty = pc.or_(empty, pc.equal(pc.utf8_trim_whitespace(column), "").fill_null(True))
     return column.filter(pc.invert(empty)) if pc.any(empty).as_py() else column
+
+
+def _plain_kind(kind: pa.DataType) -> str:
+    """The kind that can read any value of this type: dates and times are texts."""
+    is_date = pa.types.is_temporal(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return "text" if is_date else "scalar"
 
 
 def _is_text(column: pa.ChunkedArray) -> bool:

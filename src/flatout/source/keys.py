@@ -15,6 +15,7 @@ from flatout.source.digests import digest_rows, float_texts
 from flatout.source.identity import hash_keys
 from flatout.source.key_rule import OFFSET, WAY_OUT, KeyRule
 from flatout.source.lists import ListColumns
+from flatout.source.seconds import any_seconds
 from flatout.source.short_blake3 import BLOCK_BYTES, hash_short
 
 ID_NAMES = (
@@ -205,8 +206,7 @@ def _from_paths(rule: KeyRule, table: pa.Table) -> pa.Array:
 
 
 def _has_offset(table: pa.Table) -> bool:
-    kind = table.schema.field(OFFSET).type if OFFSET in table.column_names else pa.null()
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+    return OFFSET in table.column_names and any_seconds(table[OFFSET])
 
 
 def _with_content(rule: KeyRule, table: pa.Table, lists: ListColumns | None) -> pa.Array:

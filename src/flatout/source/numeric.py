@@ -14,6 +14,7 @@ import numpy as np
 
 from flatout.errors import SampleError
 from flatout.source.files import SourceFile
+from flatout.source.value import comma_hint
 from flatout.types import Array, Decoded, Limits
 
 DELIMITERS = ("\t", ";", ",")
@@ -157,7 +158,8 @@ class _Table:
                 if not _is_number(cell):
                     title = f" ({self.columns[position]})" if self.columns else ""
                     shown = repr(cell[:40]) if cell else "an empty cell (write nan)"
-                    return f"{self.name}, line {number}, column {position + 1}{title}: {shown} is no number"
+                    place = f"{self.name}, line {number}, column {position + 1}{title}"
+                    return f"{place}: {shown} is no number{comma_hint(cell)}"
         return None
 
 

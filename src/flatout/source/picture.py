@@ -22,6 +22,7 @@ from io import BytesIO
 from typing import IO, Any
 
 import numpy as np
+from isal import isal_zlib
 from isal.isal_zlib import crc32
 from PIL import Image, ImageOps
 from PIL.BmpImagePlugin import BmpImageFile
@@ -44,6 +45,11 @@ _KEPT_MODES = {"L": "u1", "RGB": "u1", "I": "i4", "F": "f4", "I;16": "u2", "I;16
 _GREY_MODES = {"1", "LA", "La"}
 _PALETTE_MODES = {"P", "PA"}
 _MAX_BYTES_A_PIXEL = 4
+_PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+"""Values a pixel, by the colour type of the header."""
+_WHOLE = ((0, 0, 1, 1),)
+_ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+"""First column and row of each pass over an interlaced PNG, and the steps between its columns and rows."""
 
 
 def decode(file: SourceFile, limits: Limits) -> Decoded:
@@ -68,8 +74,7 @@ def decode(file: SourceFile, limits: Limits) -> Decoded:
 
 
 def _decode(data: bytes, name: str, limits: Limits) -> Decoded:
-    if data.startswith(_PNG_SIGNATURE):
-        _check_png(data, name)
+    pixel_chunks = _check_png(data, name) if data.startswith(_PNG_SIGNATURE) else []
     with _open(data, name) as image:
         _check_size(image, name, limits)
         if image.format != "MPO" and getattr(image, "n_frames", 1) != 1:
@@ -77,6 +82,8 @@ def _decode(data: bytes, name: str, limits: Limits) -> Decoded:
             raise SampleError("decode", f"{name} has {frames} pages or frames; an image field wants one")
         if image.format == "TIFF":
             _check_tiff(image, name)
+        if image.format == "PNG":
+            _check_num_pixels(data, pixel_chunks, name)
         upright: Image.Image = image
         if image.getexif().get(_ORIENTATION_TAG, 1) != 1:
             upright = ImageOps.exif_transpose(image)
@@ -128,8 +135,12 @@ def _check_size(image: Image.Image, name: str, limits: Limits) -> None:
         )
 
 
-def _check_png(data: bytes, name: str) -> None:
-    """Compare the checksums of the chunks that make up the pixels, which Pillow skips; 0.01 ms for 46 KB."""
+def _check_png(data: bytes, name: str) -> list[memoryview]:
+    """The chunks of pixels, all checksums compared of what makes up the picture; 0.01 ms for 46 KB.
+
+    Pillow skips these checksums.
+    """
+    pixel_chunks: list[memoryview] = []
     view, start = memoryview(data), len(_PNG_SIGNATURE)
     kind = b""
     while kind != b"IEND":
@@ -143,7 +154,33 @@ def _check_png(data: bytes, name: str) -> None:
             raise SampleError(
                 "decode", f"{name} is damaged: chunk {kind!r} at byte {start:,} fails its checksum"
             )
+        if kind == b"IDAT":
+            pixel_chunks.append(view[start + 8 : end])
         start = end + 4
+    return pixel_chunks
+
+
+def _check_num_pixels(data: bytes, pixel_chunks: list[memoryview], name: str) -> None:
+    """Compare the bytes of pixels with what the header needs: Pillow adds black rows, or cuts off, in silence.
+
+    To inflate them once more takes 9 to 18 % of what decoding takes. Some programs leave a few bytes behind the
+    last row; a row more is a picture that the header cuts.
+    """
+    width, height, bits, colour, _, _, is_interlaced = struct.unpack_from(">2I5B", data, 16)
+    wanted, row_bytes = 0, 1 + (width * bits * _PNG_CHANNELS[colour] + 7) // 8
+    for left, top, step, row_step in _ADAM7 if is_interlaced else _WHOLE:
+        num_columns, num_rows = -(-(width - left) // step), -(-(height - top) // row_step)
+        if num_columns > 0 and num_rows > 0:
+            wanted += num_rows * (1 + (num_columns * bits * _PNG_CHANNELS[colour] + 7) // 8)
+    packed = pixel_chunks[0] if len(pixel_chunks) == 1 else b"".join(pixel_chunks)
+    got = len(isal_zlib.decompressobj().decompress(packed, wanted + row_bytes))
+    if not wanted <= got < wanted + row_bytes:
+        more = "more" if got > wanted else f"{got:,}"
+        raise SampleError(
+            "decode",
+            f"{name} contradicts itself: {more} bytes of pixels, {width} x {height} take {wanted:,}; save it "
+            "again from its source",
+        )
 
 
 def _check_reaches(data: bytes, end: int, name: str) -> None:

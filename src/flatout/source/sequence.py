@@ -19,7 +19,7 @@ def make_steps(name: str, field: SequenceField, fields: Mapping[str, AnyField]) 
     """Steps that choose and scale channels of a decoded (T, C) or (T,); scaled ones become float32.
 
     `columns` choose by name first, `channels` then by position among them. Unscaled sequences keep the dtype
-    of their file unless `dtype` says otherwise.
+    of their file unless `dtype` says otherwise; scaled ones are rounded to one of integers.
 
     Raises:
         ConfigError: `scale` or `shift` has another number of values than there are channels.
@@ -46,7 +46,7 @@ class _SequenceSteps:
             sequence = select_channels(sequence, self._field.channels)
         if self._is_scaled:
             sequence = scale_channels(sequence, self._field.scale, self._field.shift)
-        return {self._name: cast(sequence, self._dtype)}
+        return {self._name: cast(sequence, self._dtype, is_computed=self._is_scaled)}
 
 
 def time_first(array: Array) -> Array:

@@ -10,6 +10,7 @@ from flatout.config.complete import complete_field
 from flatout.config.fields import AnyField, AutoField, MaskField, NoField
 from flatout.config.source import SourceSettings
 from flatout.errors import ConfigError
+from flatout.source.digits import digit_notes
 from flatout.source.groups import choose_group, group_columns, keep_files_together
 from flatout.source.guess import Guess, guess_fields
 from flatout.source.manifest import Manifest
@@ -33,6 +34,8 @@ def settle_fields(settings: SourceSettings, manifest: Manifest) -> tuple[Manifes
     """
     manifest, guess = _settled(settings, manifest)
     keep_files_together(guess, manifest, settings.splits)
+    for name, note in digit_notes(guess.fields, manifest.table).items():
+        guess.told["digits", name] = note
     return manifest, guess
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from flatout.errors import ConfigError, SampleError
 from flatout.source import cycles, waveform
-from flatout.source.array import cast, plan_dtype
+from flatout.source.array import cast, plan_dtype, refuse_fractions
 from flatout.source.numeric import decode_csv
 from flatout.source.value import is_missing
 from flatout.types import Array, Context, Decoded, Limits, Outputs, Pieces, Steps
@@ -58,17 +58,33 @@ def _most_wanted(field: SignalField) -> int | None:
     return field.length if is_cut and is_local else None
 
 
+def refuses_fractions(name: str, dtype: np.dtype[Any], normalise: str) -> bool:
+    """Whether a signal with fractions must be refused; `fixed` scales it to whole numbers on purpose.
+
+    Raises:
+        ConfigError: the settings alone say that there will be fractions, and `dtype` holds none.
+    """
+    if dtype.kind not in "iub":
+        return False
+    if normalise not in ("none", "fixed"):
+        raise ConfigError(f"field '{name}': normalise: {normalise} gives fractions, dtype {dtype} holds none")
+    return normalise == "none"
+
+
 class _SignalSteps:
     def __init__(self, name: str, field: SignalField) -> None:
         self._name = name
         self._field = field
         self._dtype = plan_dtype(name, field.dtype) or np.dtype(np.float32)
+        self._refuses_fractions = refuses_fractions(name, self._dtype, field.normalise)
         self._most = _most_wanted(field)
 
     def __call__(self, decoded: Decoded, context: Context) -> Outputs:
         # NaN and infinities run through to the finite check, which names them or lets them pass.
         with np.errstate(invalid="ignore", over="ignore"):
             signal = channels_first(decoded)
+            if self._refuses_fractions:
+                refuse_fractions(signal, self._dtype)
             rate = decoded.rate or self._field.source_rate
             signal, offset_s = self._cut(signal, rate, context.row.values)
             signal = waveform.mix_channels(signal, self._field.channels)
@@ -119,14 +135,14 @@ class _SignalSteps:
         if field.split == "windows" and field.length is not None:
             hop = field.hop or field.length
             windows = waveform.cut_windows(signal, field.length, hop, field.remainder, context.limits)
-            return Pieces(tuple(cast(window, self._dtype) for window in windows))
+            return Pieces(tuple(cast(window, self._dtype, is_computed=True) for window in windows))
         spans = self._find_spans(signal, _known(rate), offset_s, context)
         return Pieces(tuple(self._finish(signal[:, start:stop], context.limits) for start, stop in spans))
 
     def _finish(self, signal: Array, limits: Limits) -> Array:
         if self._field.length is not None:
             signal = waveform.fit_length(signal, self._field.length, limits, self._field.fit)
-        return cast(signal, self._dtype)
+        return cast(signal, self._dtype, is_computed=True)
 
     def _find_spans(
         self, signal: Array, rate: float, offset_s: float | None, context: Context

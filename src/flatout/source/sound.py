@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,8 @@ from flatout.source.files import SourceFile
 from flatout.source.registry import require
 from flatout.types import Array, Decoded, Limits
 
-PCM, FLOAT = 1, 3
-"""Format tags of a WAV: integers, floating point."""
+PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
+"""Format tags of a WAV: integers, floating point, either with more said of it further on."""
 WAV_ORDER = {b"RIFF": "<", b"RF64": "<", b"RIFX": ">"}
 """Byte order of each variety of WAV; RF64 has room for sizes over 4 GiB."""
 MAGIC = {*WAV_ORDER, b"fLaC", b"OggS"}
@@ -25,8 +26,14 @@ FULL_SCALE = (-1.0, 1.0)
 BLOCK_VALUES = 1 << 22
 UNKNOWN_FRAMES = (1 << 63) - 1
 """What libsndfile reports where a stream does not state its length."""
+OGG_HEADER_BYTES = 27
+"""Bytes of an Ogg page before the table of its segments' sizes."""
+OGG_SUM_AT = 22
+"""Where the checksum stands in them."""
 END_OF_STREAM = 4
 """Flag in the header of the last page of an Ogg stream."""
+MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+"""Each byte with its bits in reverse order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,7 @@ def decode(file: SourceFile, limits: Limits) -> Decoded:
         raise SampleError("decode", f"{file.name} is no wav, flac or ogg: it starts with {magic!r}")
     layout = parse_wav(data, file.name) if magic in WAV_ORDER else None
     if magic == b"OggS":
-        _check_ogg_end(data, file.name)
+        _check_ogg(data, file.name)
     # Per file, 550 WAV of 2.4 s (8 kHz, 16 bit), x86: 11.5 us, through libsndfile 87 us; reading takes 16 us.
     if layout is not None and layout.is_plain:
         array, rate = read_plain(data, layout, file.name, limits), layout.rate
@@ -80,7 +87,8 @@ def parse_wav(data: bytes, name: str) -> WavLayout:
     """The layout of a WAV.
 
     Raises:
-        SampleError: the sound is cut off, so that the file is a part of what it was.
+        SampleError: the sound is cut off, so that the file is a part of what it was; or the header contradicts
+            itself.
     """
     order = WAV_ORDER[data[:4]]
     if data[8:12] != b"WAVE":
@@ -102,9 +110,22 @@ def parse_wav(data: bytes, name: str) -> WavLayout:
                     "decode", f"{name} has {len(data) - at:,} of {size:,} bytes of sound; copy it again"
                 )
             tag, num_channels, rate, _, block_bytes, bits = form
-            return WavLayout(order, tag, num_channels, rate, block_bytes, bits, at, size)
+            layout = WavLayout(order, tag, num_channels, rate, block_bytes, bits, at, size)
+            _check_frame(layout, name)
+            return layout
         at += size + size % 2
     raise SampleError("decode", f"{name} is cut off before its sound")
+
+
+def _check_frame(layout: WavLayout, name: str) -> None:
+    """A frame takes whole bytes for each channel; libsndfile believes one of the numbers, and gives noise."""
+    wanted = layout.num_channels * -(-layout.bits // 8)
+    if layout.tag in (PCM, FLOAT, EXTENSIBLE) and layout.block_bytes != wanted:
+        raise SampleError(
+            "decode",
+            f"{name} has frames of {layout.block_bytes} bytes by its header; {layout.num_channels} channels of "
+            f"{layout.bits} bits take {wanted}; export it again",
+        )
 
 
 def read_plain(data: bytes, layout: WavLayout, name: str, limits: Limits) -> Array:
@@ -172,12 +193,33 @@ def _check_size(name: str, num_frames: int, num_channels: int, limits: Limits) -
         raise SampleError("decode", f"{name} needs {wanted:,} bytes, limit {limits.max_sample_bytes:,}")
 
 
-def _check_ogg_end(data: bytes, name: str) -> None:
-    """An Ogg does not state its length: only the mark on its last page tells a whole one from a part."""
-    last = data.rfind(b"OggS")
-    header = data[last : last + 27]
-    num_segments = header[26] if len(header) == 27 else 0
-    sizes = data[last + 27 : last + 27 + num_segments]
-    end = last + 27 + num_segments + sum(sizes)
-    if len(header) < 27 or not header[5] & END_OF_STREAM or end > len(data):
+def _check_ogg(data: bytes, name: str) -> None:
+    """Walk the pages, whose checksums libsndfile skips: it drops a damaged page, and what follows, in silence.
+
+    An Ogg does not state its length: only the mark on its last page tells a whole one from a part.
+    """
+    # Ogg's checksum is zlib's with the bits the other way round: 10 us for 9 KB, of 600 us to decode them.
+    mirrored, start, flags = data.translate(MIRRORED), 0, 0
+    while start < len(data):
+        header = data[start : start + OGG_HEADER_BYTES]
+        if len(header) == OGG_HEADER_BYTES and not header.startswith(b"OggS"):
+            raise SampleError("decode", f"{name} is damaged: no page starts at byte {start:,}; copy it again")
+        table_end = start + OGG_HEADER_BYTES + (header[26] if len(header) == OGG_HEADER_BYTES else 0)
+        end = table_end + sum(data[start + OGG_HEADER_BYTES : table_end])
+        if len(header) < OGG_HEADER_BYTES or table_end > len(data) or end > len(data):
+            raise SampleError("decode", f"{name} breaks off before the end of its stream; copy it again")
+        if not _is_page_whole(mirrored[start:end]):
+            raise SampleError(
+                "decode", f"{name} is damaged: the page at byte {start:,} fails its checksum; copy it again"
+            )
+        start, flags = end, header[5]
+    if not flags & END_OF_STREAM:
         raise SampleError("decode", f"{name} breaks off before the end of its stream; copy it again")
+
+
+def _is_page_whole(mirrored: bytes) -> bool:
+    """Whether an Ogg page, each byte mirrored, has the checksum that stands in it; zeros stood there then."""
+    sum_end = OGG_SUM_AT + 4
+    found = zlib.crc32(mirrored[:OGG_SUM_AT], 0xFFFFFFFF)  # so that it starts from 0
+    found = zlib.crc32(mirrored[sum_end:], zlib.crc32(bytes(4), found)) ^ 0xFFFFFFFF
+    return found == int.from_bytes(mirrored[OGG_SUM_AT:sum_end], "big")

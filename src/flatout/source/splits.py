@@ -187,14 +187,12 @@ def plain_text(value: object) -> str:
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
-def places_below(column: Column, base: Path) -> pa.Array:
+def places_below(column: Column, base: Path) -> pa.DictionaryArray:
     """Paths with one spelling each, relative where they lead below `base`: data that moves keeps its splits."""
     encoded = one_piece(column).dictionary_encode()
     start = os.path.normpath(base)
     places = [_place_below(text, start) for text in encoded.dictionary.to_pylist()]
-    return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(places, pa.large_string())).cast(
-        pa.large_string()
-    )
+    return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(places, pa.large_string()))
 
 
 def _place_below(text: str, base: str) -> str:

@@ -9,6 +9,7 @@ empty text. Columns named in `text_columns` (keys, groups, paths; lower case) al
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ SUFFIXES = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".jsonlines", ".json", 
 
 DELIMITERS = (";", "\t", "|", ",")
 """Tried where a heading is one name with the delimiter of the file's suffix."""
+
+SEPARATOR_LINE = re.compile(r'"?sep=([^\r\n])"?\s*')
+"""What may stand above the heading: Excel reads a file by it."""
 
 MOST_CELL_CHARS = 2**31 - 1
 """The most that Python's csv takes on every system."""
@@ -87,11 +91,12 @@ def read_table(path: Path, text_columns: Collection[str] = ()) -> TablePart:
 
 def _read_csv(path: Path, delimiter: str, text_columns: Collection[str]) -> TablePart:
     usual = delimiter
-    names, delimiter = _read_header(path, usual)
+    separator = _separator_of(path)
+    names, delimiter = _read_header(path, separator or usual)
     try:
         table = pacsv.read_csv(
             path,
-            pacsv.ReadOptions(block_size=BLOCK_BYTES),
+            pacsv.ReadOptions(block_size=BLOCK_BYTES, skip_rows=int(separator is not None)),
             pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             pacsv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.large_string()),
@@ -111,8 +116,16 @@ def _read_csv(path: Path, delimiter: str, text_columns: Collection[str]) -> Tabl
         column if name.lower() in text_columns else _typed(column)
         for name, column in zip(plain, cells, strict=True)
     ]
-    notes = () if delimiter == usual else (f"{path.name}: columns are separated by {delimiter!r}",)
-    return TablePart(pa.table(columns, names=plain), notes=notes)
+    told = "" if separator is None else f"left out line 1 (sep={separator}); "
+    notes = (f"{path.name}: {told}columns are separated by {delimiter!r}",)
+    return TablePart(pa.table(columns, names=plain), notes=notes if told or delimiter != usual else ())
+
+
+def _separator_of(path: Path) -> str | None:
+    """The delimiter that a first line `sep=;` names; None where there is no such line."""
+    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
+        found = SEPARATOR_LINE.fullmatch(file.readline(80))
+    return None if found is None else found[1]
 
 
 def _read_header(path: Path, delimiter: str) -> tuple[list[str], str]:
@@ -132,8 +145,10 @@ def _read_header(path: Path, delimiter: str) -> tuple[list[str], str]:
 
 
 def _rows(path: Path, delimiter: str) -> Iterator[list[str]]:
-    """The cells of each line that is not empty, without their quotes."""
+    """The cells of each line that is not empty, without their quotes; from the heading on."""
     with open(path, newline="", encoding="utf-8-sig") as file:
+        if _separator_of(path) is not None:
+            next(file)
         yield from csv.reader((line for line in file if line.strip()), delimiter=delimiter)
 
 
@@ -194,7 +209,9 @@ def _explain(path: Path, delimiter: str, num_columns: int, error: pa.ArrowInvali
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, delimiter=delimiter)
-            line, num_rows = 1, 0
+            if _separator_of(path) is not None:
+                next(reader)
+            line, num_rows = reader.line_num + 1, 0
             for row in reader:
                 if row and len(row) != num_columns:
                     return ManifestError(

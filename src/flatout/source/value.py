@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MAX_SHOWN = 20
 
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,18})(\.0*)?")
+_COMMA = re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?")
 _DIGITS = re.compile(r"-?[0-9]+(\.0*)?")
 
 
@@ -114,11 +115,17 @@ def read_number(name: str, value: Any) -> float | int:
     if value is None or (isinstance(value, str) and not value.strip()):
         raise SampleError("check", f"field '{name}': missing number")
     try:
-        if isinstance(value, int | np.integer | np.bool_) and abs(int(value)) < 2**63:
+        if isinstance(value, int | np.integer | np.bool_) and -(2**63) <= int(value) < 2**64:
             return int(value)
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise SampleError("check", f"field '{name}': {value!r} is no number") from error
+        hint = comma_hint(value) if isinstance(value, str) else ""
+        raise SampleError("check", f"field '{name}': {value!r} is no number{hint}") from error
+
+
+def comma_hint(text: str) -> str:
+    """The end of a message on a text that would be a number with a point in place of its comma."""
+    return "; write a point where it has a decimal comma" if _COMMA.fullmatch(text.strip()) else ""
 
 
 def make_text(name: str, value: Any) -> Array:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flatout.errors import ConfigError, SampleError
-from flatout.source.array import cast, plan_dtype
+from flatout.source.array import cast, plan_dtype, refuse_fractions
 from flatout.source.geometry import check_orientation, crop, pad, reorient, resize, respace
 from flatout.source.intensity import (
     check_window,
@@ -65,7 +65,7 @@ class _VolumeSteps:
             array = in_c_order(array, self._work)
             array = self._normalised(array, raw)
             array = in_c_order(self._fit(array, affine, context.limits), self._work)
-        return {self._name: cast(array, self._dtype)}
+        return {self._name: cast(array, self._dtype, is_computed=True)}
 
     def _place(self, array: Array, affine: Array | None, limits: Limits) -> tuple[Array, Array | None]:
         field = self._field
@@ -149,13 +149,3 @@ def select_channels(array: Array, rule: Channels) -> Array:
     elif rule == "mean" and num_channels > 1:
         array = array.mean(axis=3, keepdims=True, dtype=np.float64)
     return np.moveaxis(array, 3, 0)
-
-
-def refuse_fractions(array: Array, dtype: np.dtype[Any]) -> None:
-    """Interpolated values may be rounded; stored fractions may not be lost.
-
-    Raises:
-        SampleError: a stored value is no whole number.
-    """
-    if array.dtype.kind == "f" and not np.array_equal(array, np.rint(array)):
-        raise SampleError("transform", f"the stored values have fractions, dtype {dtype} holds none")

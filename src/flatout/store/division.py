@@ -10,7 +10,7 @@ import numpy as np
 
 from flatout.config.fields import UNSETTLED
 from flatout.config.source import SplitSection
-from flatout.errors import ManifestError
+from flatout.errors import ConfigError, ManifestError
 from flatout.source import (
     Manifest,
     assign_splits,
@@ -21,9 +21,11 @@ from flatout.source import (
     rows_without_split,
     text_hashes,
 )
+from flatout.store.index import MAX_SPLITS
 from flatout.types import Array
 
 TRAIN = "train"
+USUAL = (TRAIN, "val", "test")
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,11 @@ class Division:
 
 
 def divide(manifest: Manifest, hashes: Array, settings: SplitSection) -> Division:
-    """Divide the rows by the manifest's own split, else by ratios, of which train is filled first."""
+    """Divide the rows by the manifest's own split, else by ratios, of which train is filled first.
+
+    Raises:
+        ManifestError: as `assign_splits`. ConfigError: the ratios are all 0, or there are too many splits.
+    """
     name = settings.column or manifest.split_column
     column = _column(manifest, name)
     groups = _column(manifest, settings.group)
@@ -57,7 +63,21 @@ def divide(manifest: Manifest, hashes: Array, settings: SplitSection) -> Divisio
         raise ManifestError(f"column '{name}' of {manifest.place}: {error}") from error
     notes = (*_told_unnamed(manifest, name), *_told_unstratified(settings, name))
     found = Division(splits, hashes if groups is None else text_hashes(groups, hashes), settings, notes)
-    return found if column is not None else _with_train(found, manifest.keys, groups)
+    if column is None:
+        return _numbered(_with_train(found, manifest.keys, groups), "splits.ratios")
+    return _numbered(found, f"column '{name}' of {manifest.place}")
+
+
+def _numbered(found: Division, by: str) -> Division:
+    """The division, if the index can number its splits: the commit would fail, with every sample made."""
+    if len(found.settings.ratios) + len(USUAL) <= MAX_SPLITS:  # nothing else can be named: no row is looked at
+        return found
+    if (num_splits := len(np.unique(found.splits))) > MAX_SPLITS:
+        raise ConfigError(
+            f"{by}: {num_splits:,} splits, where a store can have {MAX_SPLITS}. Name fewer in splits.ratios: "
+            "join some, or leave them out of splits.column and keep the names as a field"
+        )
+    return found
 
 
 def _told_unnamed(manifest: Manifest, name: str | None) -> list[str]:
@@ -82,7 +102,7 @@ def _told_unstratified(settings: SplitSection, name: str | None) -> list[str]:
 def divide_items(manifest: Manifest, hashes: Array, settings: SplitSection) -> Division:
     """Divide the items of a dataset, which have no columns, by ratios."""
     splits = assign_splits(manifest.keys, settings, hashes=hashes)
-    return _with_train(Division(splits, hashes, settings), manifest.keys, None)
+    return _numbered(_with_train(Division(splits, hashes, settings), manifest.keys, None), "splits.ratios")
 
 
 def keep_in_train(settings: SplitSection, recorded: Mapping[str, Any]) -> SplitSection:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from flatout.errors import ConfigError, StoreError
 from flatout.source import hash_file
+from flatout.store import journal as journals
 from flatout.store.checks import content_hash
 from flatout.store.commit import QUARANTINE, STATS
 from flatout.store.compaction import stored_sample
@@ -51,6 +52,19 @@ def extended_fields(store: StoreReader, spec: FieldSpec, keep: Sequence[str] | N
     return (*(store.fields[name] for name in names if name != spec.name), spec)
 
 
+def refuse_unfinished(folder: Path) -> None:
+    """No field is added while a prepare waits to be continued.
+
+    Raises:
+        StoreError: one does; its journal stands there.
+    """
+    if journals.find(folder) is not None:
+        raise StoreError(
+            f"{folder} has an unfinished prepare: what it has made so far is without the new field and would "
+            "not fit the other samples. Run the same 'flatout prepare' again to finish it, then add the field"
+        )
+
+
 def add_field(
     store: StoreReader,
     folder: Path,
@@ -70,8 +84,9 @@ def add_field(
 
     Raises:
         ConfigError: as `extended_fields`. StoreCorruptError: a sample is damaged.
-        StoreSpaceError, StoreError: the disk is full or fails.
+        StoreSpaceError, StoreError: the disk is full or fails; a prepare is unfinished in `folder`.
     """
+    refuse_unfinished(folder)
     fields = extended_fields(store, spec, keep)
     with disk_errors(folder):
         (folder / SHARD_FOLDER).mkdir(parents=True, exist_ok=True)

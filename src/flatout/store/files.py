@@ -104,9 +104,14 @@ def write_durable_text(path: Path, text: str) -> None:
     write_durable(path, [text.encode()])
 
 
+def is_leftover(name: str) -> bool:
+    """Whether a file of this name is one that is being written, or was when its writer was killed."""
+    return _OURS.fullmatch(name) is not None
+
+
 def remove_leftovers(folder: Path) -> None:
     """Delete the temporary files that a killed writer left."""
     for path in folder.glob(f"*{TEMPORARY}"):
-        if _OURS.fullmatch(path.name):
+        if is_leftover(path.name):
             with suppress(FileNotFoundError):
                 path.unlink()

@@ -1,9 +1,11 @@
 """Fingerprint: what a stored sample depends on besides its raw file, and what changed since it was made.
 
 It is the same in every process and wherever the project lies, and does not hold the Python release. It sees
-the code (comments, layout and docstrings apart), the versions of installed libraries, the parameters and the
-values that an object carries. It does not see data files that the code reads, nor modules whose names are put
-together at run time: give a `version` for these, and change it when the result changes.
+the code (comments, layout and docstrings apart), the versions of installed libraries, the parameters, the
+values that an object carries, and those of the globals, class attributes and defaults that the code reads, as
+far as they are plain data that lasts (`code/globals.py`). It does not see data files that the code reads, nor
+modules whose names are put together at run time: give a `version` for these, and change it when the result
+changes.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from flatout.store.parameters import changes_between, to_json_value
 
 ALGORITHM = 1
 """Raised when the same code would give another fingerprint; then every store says why it is out of date."""
+
+_OF_CODE = ("global ", "method ", "definition")
+"""Values that count only while the code reads them and its file does not fix them."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ def fingerprint_callable(
     try:
         name, parts = walk.take_apart(target)
         state = {key: walk.hash_value(value) for key, value in parts.items()}
+        walk.definitions.settle()
     except RecursionError as error:
         raise ConfigError(
             f"the values inside {_name_of(target)} are nested too deeply to compare; "
@@ -98,7 +104,7 @@ def explain_difference(old: Fingerprint, new: Fingerprint) -> list[str]:
     found = list(_heads(old, new))
     if old.version is None and new.version is None:
         found += [*_files(old, new), *_distributions(old, new)]
-        found += [f"{name} changed" for name in _differing(old.state, new.state)]
+        found += _states(old, new)
     found += [f"parameter {line}" for line in changes_between(old.params, new.params)]
     return found or ["the fingerprint was made by another release of flatout"]
 
@@ -161,6 +167,14 @@ def _files(old: Fingerprint, new: Fingerprint) -> Iterator[str]:
             yield f"{label} changed"
         else:
             yield f"{label} is {'now' if label in new.files else 'no longer'} used"
+
+
+def _states(old: Fingerprint, new: Fingerprint) -> Iterator[str]:
+    for name in _differing(old.state, new.state):
+        if (name in old.state and name in new.state) or not name.startswith(_OF_CODE):
+            yield f"{name} changed"
+        else:
+            yield f"{name} is {'now' if name in new.state else 'no longer'} compared"
 
 
 def _distributions(old: Fingerprint, new: Fingerprint) -> Iterator[str]:

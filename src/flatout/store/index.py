@@ -27,6 +27,8 @@ NUMBERS = {
     "row": pa.int32(),
 }
 """What the loader reads, beside one length a ragged field."""
+MAX_SPLITS = 1 << 7
+"""So many the column `split` can tell apart."""
 
 RECORDS = {
     "part": pa.int32(),

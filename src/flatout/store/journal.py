@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,13 +23,21 @@ import pyarrow.parquet as pq
 from flatout.errors import StoreError
 from flatout.source import Sights
 from flatout.store.files import BINARY, sync_file, temporary_beside, write_all, write_durable_text
-from flatout.store.metadata import JOURNAL, SHARD_FOLDER, ShardMeta, field_spec, shard_meta
+from flatout.store.metadata import (
+    JOURNAL,
+    SHARD_FOLDER,
+    ShardMeta,
+    check_datasets,
+    field_spec,
+    shard_meta,
+)
 from flatout.store.receipt import Receipt
 from flatout.store.shard_reader import ShardReader
 from flatout.types import Array, FieldSpec
 
 PLANS = f"plan-{'?' * 16}.parquet"
 """Pattern of the plan files; `JournalHead.plan_file` gives them their names."""
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +59,26 @@ class JournalHead:
     """What a row was expected to take on disk at least; 0: not noted."""
     planned_bytes: float = 0.0
     """What all rows were expected to take before compression; 0: not noted."""
+    base: str = ""
+    """Digest of what made the version whose samples stay beside this plan's; empty: none stay."""
 
     @property
     def plan_file(self) -> str:
         return f"plan-{self.plan[:16]}.parquet"
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> JournalHead:
+        """From its JSON form.
+
+        Raises:
+            ValueError, TypeError, KeyError, AttributeError: it is none, or names what no store has.
+        """
+        specs = tuple(field_spec(spec) for spec in document["fields"])
+        adopted = tuple(shard_meta(shard) for shard in document["adopted"])
+        check_datasets(adopted, specs)
+        if not _DIGEST.fullmatch(document["plan"]):
+            raise ValueError(f"{document['plan']!r} is no hash of a plan")
+        return cls(**{**document, "fields": specs, "adopted": adopted})
 
 
 _MADE_KINDS = {"key_hashes": "<u8", "fingerprints": "<u8", "by_content": "?"}
@@ -110,6 +135,11 @@ class Journal:
         """Whether a task made rows again that had failed, beside the plan's own."""
         return task >= self.head.first_task + self.head.num_tasks
 
+    def made_later(self) -> Array:
+        """Key hashes of rows that had failed in a task of the plan, and that a later try has made."""
+        later = [rows.key_hashes for task, rows in self.made.items() if self.is_later_try(task)]
+        return np.concatenate([np.empty(0, np.uint64), *later])
+
     def append(self, receipt: Receipt, made: MadeRows) -> None:
         """Note a finished task; when this returns, a crash no longer loses it."""
         line = _line(receipt, made)
@@ -153,19 +183,17 @@ def _read(folder: Path) -> tuple[Journal | None, bool]:
     """The journal as it stands, and whether its last line is torn."""
     try:
         lines = (folder / JOURNAL).read_text(errors="replace").splitlines(keepends=True)
-        document = json.loads(lines[0])
-        document["fields"] = tuple(field_spec(spec) for spec in document["fields"])
-        document["adopted"] = tuple(shard_meta(shard) for shard in document["adopted"])
-        document["adopted"] = tuple(shard for shard in document["adopted"] if _is_there(folder, shard))
-        head = JournalHead(**document)
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        head = JournalHead.from_json(json.loads(lines[0]))
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
         return None, False
+    head = replace(head, adopted=tuple(shard for shard in head.adopted if _is_there(folder, shard)))
     receipts, made = {}, {}
     for line in lines[1:]:
         with suppress(ValueError, KeyError, TypeError):
             document = dict(json.loads(line))
             rows = MadeRows.from_json(dict(document.pop("made", {})))
             receipt = Receipt.from_json(document)
+            check_datasets(receipt.shards, head.fields)
             if line.endswith("\n") and all(_is_there(folder, shard) for shard in receipt.shards):
                 receipts[receipt.task], made[receipt.task] = receipt, rows
     return Journal(folder, head, receipts, made), not lines[-1].endswith("\n")
@@ -177,15 +205,15 @@ def num_finished(folder: Path) -> int:
     return 0 if journal is None else len(journal.shards()) + len(journal.head.adopted)
 
 
-def without_damaged(journal: Journal) -> Journal:
-    """The journal without the shards whose tables are damaged: their tasks are done again."""
+def without_damaged(journal: Journal, distrusted: Collection[str] = ()) -> Journal:
+    """The journal without the shards that are distrusted or whose tables are damaged: they are made again."""
     head, fields = journal.head, journal.head.fields
-    head = replace(head, adopted=tuple(s for s in head.adopted if _is_whole(journal.folder, s, fields)))
-    whole = {
-        task: receipt
-        for task, receipt in journal.receipts.items()
-        if all(_is_whole(journal.folder, shard, fields) for shard in receipt.shards)
-    }
+
+    def is_whole(shard: ShardMeta) -> bool:
+        return shard.file not in distrusted and _is_whole(journal.folder, shard, fields)
+
+    head = replace(head, adopted=tuple(filter(is_whole, head.adopted)))
+    whole = {task: receipt for task, receipt in journal.receipts.items() if all(map(is_whole, receipt.shards))}
     return Journal(journal.folder, head, whole, {task: journal.made[task] for task in whole})
 
 

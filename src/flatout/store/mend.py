@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from flatout.config import Config, load_config
 from flatout.errors import StoreCorruptError, StoreError
@@ -18,9 +22,11 @@ from flatout.store.job import KEPT, Job, job_from_config
 from flatout.store.metadata import ROOT, SHARD_FOLDER, StoreMeta, load_metadata
 from flatout.store.prepare import PrepareOptions, prepare
 from flatout.store.progress import Progress, Silent
-from flatout.store.samples import row_hashes
+from flatout.store.rewriting import rewrite
+from flatout.store.samples import RowFinder, row_hashes
 from flatout.store.statistics import RunStats
 from flatout.store.verification import VerifyReport
+from flatout.types import Array
 
 
 def config_of_store(folder: Path, *, trusted: bool = False) -> Config:
@@ -84,10 +90,11 @@ def repair(
     *,
     trusted: bool = False,
 ) -> RunStats:
-    """Make again what the report names; the rest of the store stays as it is.
+    """Make again what the report names; the rest of the store stays as it is, whatever its sources are now.
 
-    Without its index nobody can tell which samples are live and what they were made from: then every row is
-    made again. Without the list of bad rows, all that have no sample are tried. Else rows that came to the
+    View and stats follow from index and shards: neither sources nor code are asked. Rows of damaged shards are
+    made again. Without its index nobody can tell which samples are live and what they were made from: then
+    every row is. Without the list of bad rows, all that have no sample are tried; else rows that came to the
     manifest since are left to the next prepare.
 
     Raises:
@@ -101,23 +108,24 @@ def repair(
             "backup, or run 'flatout prepare --force' with the config that made the store"
         )
     meta = load_metadata(folder)
-    config = config_of_store(folder, trusted=trusted)
-    is_index_lost = meta.index in damaged
     # Without their list nobody knows which rows were bad: those that have no sample are tried again.
     are_bad_lost = meta.num_bad > 0 and QUARANTINE in damaged
-    is_any = is_index_lost or are_bad_lost
-    options = PrepareOptions(
-        force=is_index_lost,
-        distrusted=frozenset(report.damaged_shards),
-        only_rows=None if is_any else _known_rows(folder, meta),
-        rewrite=True,
-    )
-    makes_samples = is_any or bool(report.damaged_shards)
+    if damaged <= set(meta.files) and not are_bad_lost:
+        return rewrite(folder, meta, damaged)
+    config = config_of_store(folder, trusted=trusted)
+    if meta.index in damaged:
+        options, recorded = PrepareOptions(force=True, rewrite=True), None
+    else:
+        recorded = read_index(folder / meta.index, num_rows=meta.num_samples)
+        rows = None if are_bad_lost else _rows_to_make(folder, meta, recorded, report)
+        options = PrepareOptions(only_rows=rows, pins=True, rewrite=True)
+    options = replace(options, distrusted=frozenset(report.damaged_shards))
 
     def make_job(known: Mapping[str, Sequence[str]]) -> Job:
-        return _same_job(job_from_config(config, known), meta, folder, makes_samples)
+        job = _same_job(job_from_config(config, known), meta, folder)
+        return job if recorded is None else _as_recorded(job, meta, recorded, report)
 
-    stats = prepare(_for_all_rows(config, meta, is_any), make_job, options, progress)
+    stats = prepare(_for_all_rows(config, meta, options.only_rows is None), make_job, options, progress)
     if stats.content_hash != meta.content_hash:
         progress.say(
             f"the store is whole, but not what it was (content hash {stats.content_hash[:12]}..., before "
@@ -140,26 +148,52 @@ def _for_all_rows(config: Config, meta: StoreMeta, is_any: bool) -> Config:
     return config.model_copy(update={"limit": None})
 
 
-def _same_job(job: Job, meta: StoreMeta, folder: Path, makes_samples: bool) -> Job:
-    """The job under the fingerprint that the store's samples were made with.
-
-    New samples beside old ones must come from the same code; and old ones must not pass for new.
-    """
+def _same_job(job: Job, meta: StoreMeta, folder: Path) -> Job:
+    """The job, if new samples will be as those beside them: from the same code."""
     old = Fingerprint.from_json(meta.fingerprint)
     if old.digest == job.fingerprint.digest:
         return job
-    if makes_samples:
-        changes = "; ".join(explain_difference(old, job.fingerprint))
+    changes = "; ".join(explain_difference(old, job.fingerprint))
+    raise StoreError(
+        f"{folder} cannot be repaired: what made its samples has changed ({changes}), so new ones would "
+        "differ from the rest. 'flatout prepare' with its config makes all of them anew"
+    )
+
+
+def _as_recorded(job: Job, meta: StoreMeta, recorded: Any, report: VerifyReport) -> Job:
+    """The job with every sample of the store in the split and group that it has there.
+
+    Raises:
+        StoreError: samples that are whole have no row in the manifest any more.
+    """
+    positions = RowFinder(job.key_hashes, job.manifest.keys).positions(row_hashes(recorded))
+    is_gone = (positions < 0) & ~_stand_in(recorded, meta, report.damaged_shards)
+    if is_gone.any():
+        first = recorded["key"][int(np.argmax(is_gone))].as_py()
         raise StoreError(
-            f"{folder} cannot be repaired: what made its samples has changed ({changes}), so new ones would "
-            "differ from the rest. 'flatout prepare' with its config makes all of them anew"
+            f"{int(is_gone.sum()):,} samples that are whole have no row in {job.manifest.place} any more "
+            f"(first: '{first}'): a repair would lose them. Bring the rows back; or drop the samples by "
+            "'flatout prepare', then repair"
         )
-    return replace(job, fingerprint=old)
+    is_there, splits, groups = positions >= 0, np.array(job.splits, np.str_), job.groups.copy()
+    names = np.array(meta.splits, np.str_)
+    splits = splits.astype(np.promote_types(splits.dtype, names.dtype))
+    splits[positions[is_there]] = names[recorded["split"].to_numpy()[is_there]]
+    groups[positions[is_there]] = recorded["group"].to_numpy()[is_there]
+    return replace(job, splits=splits, groups=groups)
 
 
-def _known_rows(folder: Path, meta: StoreMeta) -> frozenset[int]:
-    """Hashes of the rows that the store stands for: those with samples, and those in quarantine."""
-    hashes = row_hashes(read_index(folder / meta.index, ["key_hash", "part", "key"], meta.num_samples)).tolist()
+def _rows_to_make(folder: Path, meta: StoreMeta, recorded: Any, report: VerifyReport) -> frozenset[int]:
+    """Hashes of the rows with samples in damaged shards, and of those in quarantine."""
+    is_lost = _stand_in(recorded, meta, report.damaged_shards)
+    hashes = row_hashes(recorded.filter(pa.array(is_lost))).tolist()
     with suppress(OSError, ValueError, KeyError):
         hashes += [hash_key(key) for key in read_quarantine(folder)]
     return frozenset(hashes)
+
+
+def _stand_in(recorded: Any, meta: StoreMeta, files: Collection[str]) -> Array:
+    """Which samples stand in these shards."""
+    numbers = [number for number, shard in enumerate(meta.shards) if shard.file in files]
+    found: Array = np.isin(recorded["shard"].to_numpy(), numbers)
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,7 @@ def load_metadata(folder: Path) -> StoreMeta:
 
     Raises:
         StoreMissingError: there is none. StoreVersionError: made by a newer release, or an early build.
-        StoreCorruptError: it is damaged.
+        StoreCorruptError: it is damaged. StoreError: the system does not let it be read.
     """
     path = folder / ROOT
     document = _read_document(folder, path)
@@ -146,6 +146,11 @@ def _read_document(folder: Path, path: Path) -> dict[str, Any]:
                 f"{folder} {kind}; a store is a folder, made by 'flatout prepare'"
             ) from None
         raise StoreMissingError(f"{folder} has no {ROOT}: {why_no_root(folder)}") from None
+    except OSError as error:
+        raise StoreError(
+            f"{path}: {error.strerror or error}. The store may be whole: mend what keeps its files from being "
+            "read (their permissions, the disk or the mount), then run the same command again"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise _damaged(path, f"not valid JSON ({error})") from error
     if not isinstance(document, dict) or document.get("format") != "flatout-store":
@@ -202,6 +207,7 @@ def _from_document(path: Path, document: dict[str, Any]) -> StoreMeta:
         parts["fields"] = tuple(field_spec(spec) for spec in parts["fields"])
         parts["splits"] = tuple(parts["splits"])
         parts["shards"] = tuple(shard_meta(shard) for shard in shards)
+        check_datasets(parts["shards"], parts["fields"])
         meta = StoreMeta(**parts)
         _check_sense(meta)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -210,36 +216,55 @@ def _from_document(path: Path, document: dict[str, Any]) -> StoreMeta:
 
 
 def shard_meta(document: Mapping[str, Any]) -> ShardMeta:
-    """A ShardMeta from its JSON form."""
+    """A ShardMeta from its JSON form: of a root, a journal or a log, none of which may be believed blindly.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is none, names a file outside the store, or more rows than fit.
+    """
     shard = ShardMeta(**{**document, "at": tuple(document["at"])})
     numbers = (shard.size, shard.rows, shard.crc, *(at for at in shard.at if at is not None))
     if not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError(f"shard {shard.file}: sizes and places are whole numbers")
+    if not SHARD_NAME.fullmatch(shard.file):
+        raise _foreign(shard.file)
+    if shard.rows * KEY_HASH_BYTES > shard.size:
+        raise ValueError(f"shard {shard.file} cannot hold {shard.rows:,} rows in {shard.size:,} bytes")
     return shard
 
 
 def field_spec(document: dict[str, Any]) -> FieldSpec:
-    """A FieldSpec from its JSON form."""
+    """A FieldSpec from its JSON form.
+
+    Raises:
+        ValueError, TypeError, AttributeError: it is none, or one that no shard can hold.
+    """
     parts: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in document.items()}
-    return FieldSpec(**parts)
+    spec = FieldSpec(**parts)
+    layout.check_spec(spec)
+    return spec
+
+
+def check_datasets(shards: Iterable[ShardMeta], fields: Sequence[FieldSpec]) -> None:
+    """Each shard has a place for every dataset of these fields.
+
+    Raises:
+        ValueError: one has not.
+    """
+    num_datasets = len(layout.dataset_paths(fields))
+    if any(len(shard.at) != num_datasets for shard in shards):
+        raise ValueError(f"a shard does not have the {num_datasets} datasets of its fields")
 
 
 def _check_sense(meta: StoreMeta) -> None:
-    """A root may only name files inside its own store, and fields that can be."""
-    bad = [s.file for s in meta.shards if not SHARD_NAME.fullmatch(s.file)]
-    bad += [meta.index] * (not INDEX_NAME.fullmatch(meta.index))
-    if bad:
-        raise ValueError(f"it names {bad[0]!r}, which is no file of a store")
-    for spec in meta.fields:
-        layout.check_spec(spec)
-    num_datasets = len(layout.dataset_paths(meta.fields))
-    if any(len(shard.at) != num_datasets for shard in meta.shards):
-        raise ValueError(f"a shard does not have the {num_datasets} datasets of its fields")
-    for shard in meta.shards:
-        if shard.rows * KEY_HASH_BYTES > shard.size:
-            raise ValueError(f"shard {shard.file} cannot hold {shard.rows:,} rows in {shard.size:,} bytes")
+    """A root may only name files inside its own store, and samples that its shards hold."""
+    if not INDEX_NAME.fullmatch(meta.index):
+        raise _foreign(meta.index)
     if type(meta.num_samples) is not int or not 0 <= meta.num_samples <= sum(s.rows for s in meta.shards):
         raise ValueError(f"{meta.num_samples} samples in shards that do not hold them")
+
+
+def _foreign(name: str) -> ValueError:
+    return ValueError(f"it names {name!r}, which is no file of a store")
 
 
 def _checksum(document: Mapping[str, Any], shards: Any) -> str:

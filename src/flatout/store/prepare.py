@@ -48,6 +48,7 @@ from flatout.store.versions import (
     classes_of_root,
     committed,
     known_classes,
+    with_old_records,
     with_records,
 )
 from flatout.types import Array
@@ -70,6 +71,8 @@ class PrepareOptions:
     """Shard files whose samples are made again (repair)."""
     only_rows: frozenset[int] | None = None
     """Hashes of the keys of the rows that may be made; others wait for the next prepare (repair)."""
+    pins: bool = False
+    """Samples of whole shards stay as they are, whatever has become of their sources (repair)."""
     rewrite: bool = False
     """Write index, view, quarantine and stats even if nothing changed (repair)."""
     safe: bool = True
@@ -147,7 +150,7 @@ class _Prepare:
         """What is there, what is wanted, and so what is to be made."""
         version = None if self._options.force else self._committed()
         journal = journals.find(self._folder)
-        journal = None if journal is None else journals.without_damaged(journal)
+        journal = None if journal is None else journals.without_damaged(journal, self._options.distrusted)
         job = self._settle_job(make_job, version, journal)
         engine.import_from(job.sys_path)
         finder = RowFinder(job.key_hashes, job.manifest.keys)
@@ -164,6 +167,7 @@ class _Prepare:
             states,
             is_forced=self._options.force,
             only_rows=self._options.only_rows,
+            num_pinned=len(version.shards) if self._options.pins and version is not None else 0,
             progress=self._progress,
         )
         start = planner.resume(version, journal)
@@ -270,9 +274,16 @@ class _Prepare:
         # Rows that failed in the run before are tried again: it may have been the disk, not the file.
         retry = self._failed_before(finder, start)
         done = [self._counted(journal, replace(r, bad=())) for r in journal.receipts.values()]
+        # A task whose shard was lost is done again; what a later try has of its rows may not stand there twice.
+        made_later = finder.positions(journal.made_later())
         todo = {n: plan.positions(n) for n in plan.task_numbers() if n not in journal.receipts}
+        if len(made_later):
+            left = {number: positions[~np.isin(positions, made_later)] for number, positions in todo.items()}
+            todo = {number: positions for number, positions in left.items() if len(positions)}
         if len(retry):
-            todo[1 + max(plan.task_numbers()[-1], *journal.receipts)] = retry
+            first = 1 + max(plan.task_numbers()[-1], *journal.receipts)
+            later = replace(plan, todo=retry, first_task=first)  # as large: a worker holds a whole task
+            todo |= {n: later.positions(n) for n in later.task_numbers()}
         digests = row_digests(job)
         tasks = [row_task(job, number, positions, digests) for number, positions in todo.items()]
         self._num_continued = sum(receipt.num_rows for receipt in done)
@@ -352,8 +363,9 @@ class _Prepare:
         samples = with_records(made, made_at, row_table(job.key_hashes, states))
         if start.version is not None and len(start.kept):
             lasting = row_table(job.key_hashes, states, lasting=True)
-            bare = start.version.samples.take(pa.array(start.kept)).select(made.column_names)
-            samples = pa.concat_tables([with_records(bare, start.positions, lasting), samples])
+            before = start.version.samples.take(pa.array(start.kept))
+            kept = with_records(before.select(made.column_names), start.positions, lasting)
+            samples = pa.concat_tables([with_old_records(kept, before, start.pinned), samples])
         positions = np.concatenate([start.positions, made_at])
         stats = RunStats.collect(
             receipts=receipts,

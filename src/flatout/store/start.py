@@ -43,6 +43,8 @@ class Start:
     """Samples of the version that stay."""
     positions: Array
     """Their manifest positions."""
+    pinned: Array
+    """Which of them stay with what is recorded of them, whatever their sources are now."""
     plan: Plan
     fields: tuple[FieldSpec, ...]
     journal: Journal
@@ -61,20 +63,23 @@ class Planner:
         *,
         is_forced: bool = False,
         only_rows: Collection[int] | None = None,
+        num_pinned: int = 0,
         progress: Progress = Silent(),  # noqa: B008  stateless
     ) -> None:
+        """`num_pinned`: samples of so many first shards of the version stay, whatever their sources are now."""
         self._config = config
         self._folder = folder
         self._job = job
         self._finder = finder
         self._states = states
         self._is_forced = is_forced
-        self._only_rows = only_rows
+        self._only_rows = None if only_rows is None else np.fromiter(only_rows, np.uint64, len(only_rows))
+        self._num_pinned = num_pinned
         self._progress = progress
 
     def resume(self, version: Version | None, journal: Journal | None) -> Start | None:
         """Continue an earlier run if its plan is what would be planned now, and what it made is current."""
-        if journal is None or not self._can_use(journal):
+        if journal is None or not self._can_use(journal, version):
             return None
         head, finished = journal.head, (*journal.head.adopted, *journal.shards())
         if self._current(None, journal, finished) != finished:  # by itself: the version may have another form
@@ -85,12 +90,14 @@ class Planner:
         if plan.digest != head.plan:
             return None
         check_free_space(self._folder, _rest_bytes(plan, journal))
-        return Start(version, kept, positions, plan, _with_classes(head.fields, self._job), journal)
+        fields, pinned = _with_classes(head.fields, self._job), self._are_pinned(version, kept)
+        return Start(version, kept, positions, pinned, plan, fields, journal)
 
     def start(self, engine: Engine, version: Version | None, journal: Journal | None) -> Start:
         """Plan anew. Shards that another plan finished count as being there already."""
         adopted: tuple[ShardMeta, ...] = ()
-        if journal is not None and self._can_use(journal):
+        base = "" if version is None else version.fingerprint.digest
+        if journal is not None and self._can_use(journal, version):
             adopted = self._adopted(version, journal)
             version = with_shards(self._folder, version, journal, adopted)
         kept, positions, missing = self._compare(version)
@@ -111,12 +118,13 @@ class Planner:
             is_forced=self._is_forced,
             bytes_per_row=least_per_row,
             planned_bytes=bytes_per_row * len(todo),
+            base=base if len(kept) else "",
         )
         looked_at = np.flatnonzero(self._states.fingerprints)
         rows = row_table(self._job.key_hashes, self._states).take(pa.array(looked_at))
         opened = journals.begin(self._folder, head, rows)
         logger.info("plan: %d rows to make, %d samples kept, %d shards", len(todo), len(kept), plan.num_tasks)
-        return Start(version, kept, positions, plan, fields, opened)
+        return Start(version, kept, positions, self._are_pinned(version, kept), plan, fields, opened)
 
     def _adopted(self, version: Version | None, journal: Journal) -> tuple[ShardMeta, ...]:
         """The finished shards of another plan that are up to date as a whole.
@@ -140,10 +148,13 @@ class Planner:
         live = counts[len(grown.shards) - len(shards) :].tolist()
         return tuple(shard for shard, count in zip(shards, live, strict=True) if count == shard.rows)
 
-    def _can_use(self, journal: Journal) -> bool:
-        """Whether the journal's shards were made as this job would make them."""
+    def _can_use(self, journal: Journal, version: Version | None) -> bool:
+        """Whether the journal's shards were made as this job would make them, beside the same version."""
         head = journal.head
         if head.fingerprint.get("digest") != self._job.fingerprint.digest:
+            return False
+        # Kept by --accept-fingerprint, a version of other settings gives its form to what is made beside it.
+        if head.base not in ("", "" if version is None else version.fingerprint.digest):
             return False
         if self._is_forced and not head.is_forced:
             return False
@@ -167,15 +178,30 @@ class Planner:
         else:
             found = self._finder.positions(row_hashes(version.samples))
             is_current = up_to_date(version.samples, found, self._states.fingerprints)
-            kept = np.flatnonzero(is_current | self._are_as_timed(version.samples, found))
+            is_current |= self._are_as_timed(version.samples, found)
+            kept = np.flatnonzero(self._with_pinned(version, found, is_current))
             kept, positions = _latest(version.samples, kept, found[kept])
         is_kept = np.zeros(len(self._job.manifest), bool)
         is_kept[positions] = True
         missing = np.flatnonzero(~is_kept)
         if self._only_rows is not None:
-            allowed = np.fromiter(self._only_rows, np.uint64, len(self._only_rows))
-            missing = missing[np.isin(self._job.key_hashes[missing], allowed)]
+            missing = missing[np.isin(self._job.key_hashes[missing], self._only_rows)]
         return kept, positions, missing
+
+    def _with_pinned(self, version: Version, found: Array, is_current: Array) -> Array:
+        """Which samples stay: pinned and current ones; beside pinned ones only those of wanted rows."""
+        pinned = self._are_pinned(version, np.arange(len(found))) & (found >= 0)
+        if self._num_pinned and self._only_rows is not None:
+            hashes = self._job.key_hashes[np.maximum(found, 0)]
+            is_current = is_current & np.isin(hashes, self._only_rows)
+        stay: Array = pinned | is_current
+        return stay
+
+    def _are_pinned(self, version: Version | None, samples: Array) -> Array:
+        if version is None:
+            return np.zeros(len(samples), bool)
+        pinned: Array = version.samples["shard"].to_numpy()[samples] < self._num_pinned
+        return pinned
 
     def _are_as_timed(self, samples: Any, positions: Array) -> Array:
         """Which samples were recorded by time and have the same times now, though their content was looked at.

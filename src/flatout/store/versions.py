@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from flatout.errors import StoreError, StoreMissingError
 from flatout.store.fingerprint import Fingerprint
@@ -16,7 +17,7 @@ from flatout.store.index import read_index
 from flatout.store.journal import Journal, recorded_rows
 from flatout.store.metadata import SHARD_FOLDER, ShardMeta, StoreMeta, load_fields, load_metadata
 from flatout.store.samples import RowFinder, empty_samples, row_hashes, samples_of_shards
-from flatout.types import FieldSpec
+from flatout.types import Array, FieldSpec
 
 RECORD_COLUMNS = ("fingerprint", "by_content", "size", "mtime_ns", "path")
 """What the index records of a sample's row."""
@@ -143,6 +144,15 @@ def with_records(samples: Any, positions: Any, rows: Any) -> Any:
     picked = rows.select(RECORD_COLUMNS).take(pa.array(np.asarray(positions)))
     for name in RECORD_COLUMNS:
         samples = samples.append_column(name, picked[name])
+    return samples
+
+
+def with_old_records(samples: Any, before: Any, are_old: Array) -> Any:
+    """Samples of which some keep what was recorded of them before."""
+    mask = pa.array(are_old)
+    for name in RECORD_COLUMNS:
+        at = samples.schema.get_field_index(name)
+        samples = samples.set_column(at, name, pc.if_else(mask, before[name], samples[name]))
     return samples
 
 

@@ -153,6 +153,15 @@ def test_a_cell_run_again_with_other_code_counts_by_the_newest(fingerprint: Any)
     assert fingerprint("def make(r):\n    return 1\ndef make(r):\n    return 2", "make") == once
 
 
+def test_a_class_of_one_cell_counts_by_the_definition_that_made_it(fingerprint: Any) -> None:
+    twice = "class R:\n    def f(self): return 2\nfirst = R\nclass R:\n    def f(self): return 7\n"
+    first, last = fingerprint(twice, "first"), fingerprint(twice, "R")
+    assert explain_difference(first, last) == ["__main__:R changed"]
+    patched = fingerprint(twice + "R.f = lambda self: 9\n", "R")
+    assert "R.f" in patched.state
+    assert "R.f" not in last.state
+
+
 SCRIPT = """
 import json, sys
 from flatout.store.fingerprint import fingerprint_callable

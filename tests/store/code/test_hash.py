@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flatout.store.code.hash import find_class, find_code, hash_code, hash_source
+from flatout.store.code.hash import find_classes, find_code, hash_code, hash_source
 
 STANDARD = [Path(m.__file__) for m in (ast, io, json, random, textwrap, tokenize)]
 
@@ -147,8 +147,8 @@ def test_a_decorated_function_and_a_nested_class_are_found() -> None:
     scope: dict[str, object] = {}
     exec(compile(source, "cell", "exec"), scope)
     tree = ast.parse(source)
-    assert find_class(tree, "A.B").name == "B"
-    assert find_class(tree, "A.C") is None
+    assert [node.name for node in find_classes(tree, "A.B")] == ["B"]
+    assert find_classes(tree, "A.C") == []
     assert find_code(tree, scope["A"].B.f.__code__).name == "f"
 
 

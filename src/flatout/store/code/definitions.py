@@ -1,8 +1,8 @@
 """Definitions: the code behind a function or class, wherever it stands.
 
-A function or class counts by its module's file and what that imports. Where there is no file (a notebook, a
-prompt), it counts by its own source, or bytecode where even that is missing, and so does every global it
-names, and so on.
+A function or class counts by its module's file and what that imports, and by the values of the globals it reads
+that the file alone does not fix (`globals.py`). Where there is no file (a notebook, a prompt), it counts by its
+own source, or bytecode where even that is missing, and so does every global it names, and so on.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections.abc import Callable
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
-from flatout.store.code.hash import find_class, find_code, hash_code, hash_tree
-from flatout.store.code.loose import class_node, function_node, functions_in, names_used, values_in
+from flatout.store.code.globals import Globals
+from flatout.store.code.hash import find_classes, find_code, hash_code, hash_tree
+from flatout.store.code.loose import class_nodes, function_node, functions_in, names_used, values_in
+from flatout.store.code.members import definition_of
 from flatout.store.code.walk import CodeWalk
 
 Parts = dict[str, Any]
@@ -29,8 +31,14 @@ class Definitions:
         self.values: dict[str, str] = {}
         self.notes: set[str] = set()
         self._hash_value = hash_value
+        self._globals = Globals(self, self.walk, hash_value)
         self._classes: dict[type, tuple[str, Parts]] = {}
         self._seen: set[object] = set()
+
+    def settle(self) -> None:
+        """To be called at the end: the globals that all the code met so far reads count from here on."""
+        self._globals.settle()
+        self.values |= self._globals.values
 
     def function(self, function: FunctionType) -> tuple[str, Parts]:
         """A function in, its name and what it carries out: closure variables, defaults made while running."""
@@ -38,7 +46,9 @@ class Definitions:
         home = str(function.__globals__.get("__name__") or function.__module__)
         in_file = self._function_in_file(home, function)
         parts: Parts = {f"variable {n}": v for n, v in _closure(function).items()}
-        if not in_file:
+        if in_file:
+            parts |= self._globals.add_function(function)
+        else:
             self._loose_function(function)
         if not in_file or "<" in code.co_qualname:  # `<locals>`, `<lambda>`: the file does not fix them
             parts["defaults"] = (function.__defaults__, function.__kwdefaults__)
@@ -58,7 +68,9 @@ class Definitions:
     def _class_parts(self, cls: type) -> Parts:
         parts: Parts = {}
         for base in cls.__mro__[:-1]:
-            if not self._class_in_file(base):
+            if self._class_in_file(base):
+                parts |= self._globals.add_class(base)
+            else:
                 self._loose_class(base)
             if "<locals>" in base.__qualname__:  # only a class made by a function closes over its variables
                 found = {n: v for function in functions_in(base) for n, v in _closure(function).items()}
@@ -79,7 +91,7 @@ class Definitions:
         if cls.__module__ not in _MAIN:
             return True
         tree = self.walk.tree_of(cls.__module__)
-        return tree is not None and find_class(tree, cls.__qualname__) is not None
+        return tree is not None and bool(find_classes(tree, cls.__qualname__))
 
     def _lambda(self, home: str, function: FunctionType) -> str:
         tree = self.walk.tree_of(home)
@@ -99,9 +111,12 @@ class Definitions:
         if cls in self._seen:
             return
         self._seen.add(cls)
-        node = class_node(cls)
+        nodes = class_nodes(cls)
+        node, strangers = definition_of(cls, nodes, self.walk.is_own) if nodes else (None, {})
         if node is not None:
             self._record(cls.__module__, cls.__qualname__, hash_tree(node))
+        for name, function in strangers.items():
+            self.values[f"{cls.__qualname__}.{name}"] = self._hash_value(function)
         for function in functions_in(cls):
             if node is None:
                 self._record(cls.__module__, function.__code__.co_qualname, self._hash_bytecode(function))
@@ -114,6 +129,7 @@ class Definitions:
         uses = names_used(function.__code__)
         for name, may_be_attribute in uses.imports:
             self.walk.add_import(name, may_be_attribute)
+        self._globals.add_reads(function, uses)
         for name in sorted(uses.globals & function.__globals__.keys()):
             value = function.__globals__[name]
             if isinstance(value, ModuleType):

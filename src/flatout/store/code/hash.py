@@ -60,22 +60,30 @@ def find_code(tree: ast.AST, code: CodeType) -> ast.AST | None:
     if code.co_name == "<lambda>":
         return _find_lambda(tree, code)
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == code.co_name:
-            first_line = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            if first_line == code.co_firstlineno:
-                return node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if (node.name, first_line(node)) == (code.co_name, code.co_firstlineno):
+            return node
     return None
 
 
-def find_class(tree: ast.AST, qualname: str) -> ast.ClassDef | None:
-    """The class of this qualified name, the last one if it is defined twice."""
-    found: ast.AST = tree
+def first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The line that a function's code object starts at: that of its first decorator."""
+    return min([node.lineno, *(d.lineno for d in node.decorator_list)])
+
+
+def find_classes(tree: ast.AST, qualname: str) -> list[ast.ClassDef]:
+    """The classes of this qualified name in the order of the file: there may be one in each branch."""
+    return [node for node in find_named(tree, qualname) if isinstance(node, ast.ClassDef)]
+
+
+def find_named(tree: ast.AST, qualname: str) -> list[ast.AST]:
+    """The `def` and `class` statements of this qualified name, in the order of the file."""
+    found: list[ast.AST] = [tree]
     for part in qualname.replace("<locals>.", "").split("."):
-        inner = [n for n in _own_scope(found) if isinstance(n, _DEFINITIONS) and n.name == part]
-        if not inner:
-            return None
-        found = inner[-1]
-    return found if isinstance(found, ast.ClassDef) else None
+        inside = (node for outer in found for node in _own_scope(outer))
+        found = [node for node in inside if isinstance(node, _DEFINITIONS) and node.name == part]
+    return found
 
 
 def hash_code(code: CodeType) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any
 
-from flatout.store.code.hash import find_class, find_code, parse_source
+from flatout.store.code.hash import find_classes, find_code, parse_source
 
 
 @dataclass(slots=True)
@@ -20,16 +20,27 @@ class Uses:
     globals: set[str] = field(default_factory=set)
     imports: list[tuple[str, bool]] = field(default_factory=list)
     """Dotted names, and whether the name may be an attribute (`from a import b`)."""
+    chains: set[tuple[str, ...]] = field(default_factory=set)
+    """The globals with the attributes that are read of them: `a.b` as (a, b)."""
 
 
 def names_used(code: CodeType) -> Uses:
     """The globals and imports of a code object and of the functions inside it, read from its instructions."""
     uses = Uses()
     module = ""
+    chain: tuple[str, ...] = ()
     for instruction in dis.get_instructions(code):
         name = instruction.argval
+        if instruction.opname == "EXTENDED_ARG":
+            continue
+        if chain and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            chain = (*chain, name)
+            continue
+        uses.chains |= {chain} - {()}
+        chain = ()
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             uses.globals.add(name)
+            chain = (name,)
         elif instruction.opname == "IMPORT_NAME":
             module = name
             uses.imports.append((name, False))
@@ -40,6 +51,7 @@ def names_used(code: CodeType) -> Uses:
             inner = names_used(constant)
             uses.globals |= inner.globals
             uses.imports += inner.imports
+            uses.chains |= inner.chains
     return uses
 
 
@@ -49,22 +61,25 @@ def function_node(code: CodeType) -> ast.AST | None:
     return None if tree is None else find_code(tree, code)
 
 
-def class_node(cls: type) -> ast.ClassDef | None:
-    """The source of a class as a tree, found through the file name of its methods."""
+def class_nodes(cls: type) -> list[ast.ClassDef]:
+    """The definitions of a class's name as trees, found through the file name of its methods."""
     for function in functions_in(cls):
         tree = parse_source("".join(linecache.getlines(function.__code__.co_filename)))
-        node = None if tree is None else find_class(tree, cls.__qualname__)
-        if node is not None:
-            return node
-    return None
+        nodes = [] if tree is None else find_classes(tree, cls.__qualname__)
+        if nodes:
+            return nodes
+    return []
 
 
 def functions_in(cls: type) -> Iterator[FunctionType]:
     """Every function that a class itself defines, also inside properties, class and static methods."""
-    for member in vars(cls).values():
-        for inner in _unwrapped(member):
-            if isinstance(inner, FunctionType):
-                yield inner
+    yield from (function for _, function in members_in(cls))
+
+
+def members_in(cls: type) -> Iterator[tuple[str, FunctionType]]:
+    """The same with the name that the class has for each."""
+    for name, member in vars(cls).items():
+        yield from ((name, inner) for inner in _unwrapped(member) if isinstance(inner, FunctionType))
 
 
 def values_in(cls: type) -> dict[str, Any]:

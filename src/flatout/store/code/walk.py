@@ -59,6 +59,13 @@ class CodeWalk:
         module = self._finder.find(name)
         return name if module is None else module.name
 
+    def is_own(self, name: str) -> bool:
+        """Whether a module is the user's: neither installed, nor Python's, nor flatout's."""
+        module = self._finder.find(name)
+        if module is None:
+            return name in ("__main__", "__mp_main__")
+        return module.kind == "project" and name.partition(".")[0] != "flatout"
+
     def tree_of(self, name: str) -> ast.Module | None:
         """The tree of a module already followed."""
         return self._trees.get(self.name_of(name))

@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from flatout.store import layout
 from flatout.store.files import BINARY, sync_file, write_all
-from flatout.store.metadata import ShardMeta, field_spec, shard_meta
+from flatout.store.metadata import ShardMeta, check_datasets, field_spec, shard_meta
 from flatout.types import FieldSpec
 
 
@@ -32,10 +31,7 @@ class Segment:
     def from_json(cls, document: Any) -> Segment:
         meta = shard_meta(document["meta"])
         fields = tuple(field_spec(spec) for spec in document["fields"])
-        for spec in fields:
-            layout.check_spec(spec)
-        if Path(meta.file).name != meta.file or len(meta.at) != len(layout.dataset_paths(fields)):
-            raise ValueError(f"{meta.file!r} is no shard of these fields")
+        check_datasets([meta], fields)
         return cls(meta, fields, str(document["form"]))
 
 
