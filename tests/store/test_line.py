@@ -65,7 +65,7 @@ def test_requests_of_quick_rows_grow_within_the_first_task(worker: Worker) -> No
     assert worker.most_waiting == IN_FLIGHT
 
 
-def test_rows_of_middling_pace_travel_a_fifth_of_a_second_together(worker: Worker) -> None:
+def test_rows_of_middling_pace_travel_half_a_second_together(worker: Worker) -> None:
     assert requests_of(line_of(worker), worker, 5000, 0.001)[-2] == pytest.approx(REQUEST_S / 0.001, abs=1)
 
 

@@ -99,6 +99,8 @@ def _shared(guess: Guess, manifest: Manifest) -> list[str]:
     counts = {name: num_distinct(manifest.table[name]) for name in names}
     if any(count == len(manifest) - manifest.table[name].null_count for name, count in counts.items()):
         return []
+    if len(names) == 1:
+        return names
     num_together = manifest.table.select(names).group_by(names).aggregate([]).num_rows
     return names[:1] if set(counts.values()) == {num_together} else names
 

@@ -196,10 +196,14 @@ def places_below(column: Column, base: Path) -> pa.DictionaryArray:
 
 
 def _place_below(text: str, base: str) -> str:
+    """1 us a path; by way of `relpath` 26."""
     if not text:
         return ""
-    full = os.path.normpath(os.path.join(base, text))
-    return Path(os.path.relpath(full, base)).as_posix() if is_inside(full, base) else full
+    place = os.path.normpath(text)
+    if os.path.isabs(place) or place.startswith(os.pardir):  # noqa: PTH117  a Path costs 3 us
+        full = os.path.normpath(os.path.join(base, text))
+        place = full[len(base) :].lstrip(os.sep) if is_inside(full, base) else full
+    return place.replace(os.sep, "/")
 
 
 def text_hashes(column: Column, missing: NDArray[np.uint64]) -> NDArray[np.uint64]:
