@@ -46,6 +46,7 @@ def probe(
         "interrupt": KeyboardInterrupt(),
         "exit": typer.Exit(1),
         "bug": RuntimeError("a bug"),
+        "rights": PermissionError(13, "Permission denied", "/data/x"),
     }
     if path in failures:
         raise failures[path]
@@ -98,6 +99,11 @@ def test_no_arguments_is_wrong_usage_and_shows_help(capsys: pytest.CaptureFixtur
         ("missing", 1, "error: no store at x\n"),
         ("corrupt", 1, "error: bad shard\n"),
         ("worker", 1, "error: bad shard\nin two lines\n"),
+        (
+            "rights",
+            1,
+            "error: /data/x: Permission denied; change its permissions, or run as a user who has them\n",
+        ),
         ("interrupt", 130, "error: interrupted\n"),
         ("stopped", 130, "error: interrupted: what is done is kept\n"),
         ("exit", 1, ""),
@@ -144,6 +150,7 @@ def test_a_bug_keeps_its_traceback() -> None:
     [
         (["probe-it", "config", "--json"], 2, "ConfigError"),
         (["probe-it", "corrupt", "--json"], 1, "StoreCorruptError"),
+        (["probe-it", "rights", "--json"], 1, "PermissionError"),
         (["probe-it", "interrupt", "--json"], 130, "Interrupted"),
         (["probe-it", "stopped", "--json"], 130, "Interrupted"),
         (["probe-it", "--json", "--num-workers", "many"], 2, "BadParameter"),

@@ -70,6 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (FlatoutError, typer.TyperException) as error:
         _report(type(error).__name__, _message(error), is_json=is_json)
         return exit_code(error)
+    except PermissionError as error:  # a folder that nobody may look into is met anywhere
+        if error.filename is None:
+            raise
+        way_out = "change its permissions, or run as a user who has them"
+        _report("PermissionError", f"{error.filename}: {error.strerror}; {way_out}", is_json=is_json)
+        return 1
     except (KeyboardInterrupt, typer.Abort):
         outcome = INTERRUPTED
     if outcome == INTERRUPTED and type(outcome) is int:  # typer turns Ctrl-C into this code itself
