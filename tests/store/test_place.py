@@ -60,8 +60,11 @@ def test_a_new_place_among_files_of_others_is_refused(
 
 @pytest.mark.parametrize("first", ["data_metadata.json", "journal.jsonl"])
 def test_what_came_to_a_store_is_let_be(tmp_path: Path, first: str) -> None:
-    for name in (first, "README.md", "runs"):
+    for name in ("README.md", "runs"):
         (tmp_path / name).touch()
+    with pytest.raises(ConfigError, match=r"README\.md"):
+        refuse_source_folder(None, tmp_path)
+    (tmp_path / first).touch()
     refuse_source_folder(None, tmp_path)
 
 
